@@ -21,7 +21,7 @@ from benchmarks.processes import Process, Stuck, running
 from benchmarks.queue import home, server_for
 from benchmarks.subjects.redrive import KEEP, PATH, URL
 from redrive.app.app import App
-from redrive.app.task import Task
+from redrive.app.tasks.task import Task
 
 __all__ = ["app", "define", "main"]
 

@@ -54,10 +54,10 @@ nitpick_ignore_regex = [
     (r"py:.*", r"EllipsisType|msgspec\.(Struct|UnsetType)|tuple\[(str|~redrive\.stores\.query\.Query)"),
     (r"py:.*", r"(couchbase\.exceptions\.)?CouchbaseException"),
     # Constructor arguments of topics and subscriptions, which the decorators make.
-    (r"py:.*", r"redrive\.app\.(delivery\.Delivery|subscription\.EventReader|topic\.(Registrar|Retention))"),
+    (r"py:.*", r"redrive\.app\.(attempts\.origins\.Delivery|topics\.(subscription\.EventReader|topic\.(Registrar|Retention)))"),
     (r"py:.*", r"msgspec\.Raw"),
     (r"py:.*", r"redrive\.(engine\.topics\.StoredEvent|.*\.SubscriptionDefinition)"),
-    (r"py:.*", r"redrive\.(engine\.outcome\.Transition|app\.flow\.FlowBase)"),
+    (r"py:.*", r"redrive\.(engine\.outcome\.Transition|app\.flows\.flow\.FlowBase)"),
     (r"py:.*", r"redis\.(asyncio\.)?client\.Redis|grpc\..*"),
     (r"py:.*", r"prometheus_client\..*|(opentelemetry\..*\.)?(Tracer|Meter)Provider"),
     (r"py:.*", r"(redrive\..*\.)?(_\w+|~?[A-Z])"),  # type variables
@@ -74,13 +74,13 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(asyncpg|psycopg|sqlalchemy)\..*"),
     (r"py:.*", r"redrive\.stores\.(transaction\.\w+|drivers\..*)"),
     # Internal types of signatures.
-    (r"py:.*", r"redrive\.app\.(protocol\.AppProtocol|attempt_handle\.AttemptHandle|payload\.Signature)"),
-    (r"py:.*", r"redrive\.app\.effects\.Effects"),
+    (r"py:.*", r"redrive\.app\.(protocol\.AppProtocol|attempts\.handle\.AttemptHandle|payload\.Signature)"),
+    (r"py:.*", r"redrive\.app\.attempts\.effects\.Effects"),
     (r"py:.*", r"redrive\.contrib\.django\.app\.DjangoApp"),
-    (r"py:.*", r"redrive\.app\.(flow\.(ConductorProtocol|FlowBase)|flow_calls\.\w+|rng\.FlowRandom)|uuid\.UUID"),
+    (r"py:.*", r"redrive\.app\.flows\.(flow\.(ConductorProtocol|FlowBase)|calls\.\w+|rng\.FlowRandom)|uuid\.UUID"),
     (r"py:.*", r"AppProtocol|Registrar|Options|Traits|StateDeclaration|MachineProtocol"),
-    (r"py:.*", r"redrive\.app\.(transition\.\w+|machine\.MachineRegistrar|state\.StateDeclaration)"),
-    (r"py:.*", r"redrive\.app\.((decorators|registry|enqueue|schedules)\.\w+|task\.Traits)|Interrupted"),
+    (r"py:.*", r"redrive\.app\.(attempts\.origins\.\w+|machines\.(machine\.MachineRegistrar|state\.StateDeclaration))"),
+    (r"py:.*", r"redrive\.app\.((decorators|registry|tasks\.enqueue|recurring\.schedules)\.\w+|tasks\.task\.Traits)|Interrupted"),
 ]
 
 myst_enable_extensions = ["substitution"]

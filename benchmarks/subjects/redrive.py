@@ -16,7 +16,7 @@ from benchmarks.meter import Meter
 from benchmarks.place import Place
 from benchmarks.subjects import Subject
 from redrive.app.app import App
-from redrive.app.task import Task
+from redrive.app.tasks.task import Task
 
 __all__ = [
     "BATCH",

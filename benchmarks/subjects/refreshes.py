@@ -11,7 +11,7 @@ from benchmarks.meter import Meter
 from benchmarks.place import Place
 from benchmarks.subjects.redrive import BATCH, PATH, URL, Redrive, RedriveOnPostgres, RedriveOnSQLite
 from redrive.app.app import App
-from redrive.app.refresh import Refresh
+from redrive.app.recurring.refresh import Refresh
 
 __all__ = ["RefreshesOnPostgres", "RefreshesOnSQLite", "app"]
 

@@ -12,7 +12,7 @@ from benchmarks.place import Place
 from benchmarks.processes import Process, wait
 from benchmarks.subjects.redrive import PATH, URL, Redrive, RedriveOnPostgres, RedriveOnSQLite
 from redrive.app.app import App
-from redrive.app.task import Task
+from redrive.app.tasks.task import Task
 
 __all__ = ["BUSY", "KINDS", "REGISTERED", "app", "early", "fleet"]
 

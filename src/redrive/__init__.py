@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redrive import observe
     from redrive.app.app import App
-    from redrive.app.catch import CatchRequest
-    from redrive.app.collection import Tasks
-    from redrive.app.context import Context, Pending, Stop
-    from redrive.app.cron import Cron
-    from redrive.app.flow import Flow
-    from redrive.app.instance import MachineInstance
-    from redrive.app.job import Job
-    from redrive.app.machine import Machine
-    from redrive.app.refresh import Refresh
-    from redrive.app.run import Run
-    from redrive.app.subscription import Subscription
-    from redrive.app.sync_flow import SyncFlow
-    from redrive.app.task import Task
-    from redrive.app.topic import Topic
-    from redrive.app.workflow import Workflow
+    from redrive.app.attempts.context import Context, Pending, Stop
+    from redrive.app.declarations import Tasks
+    from redrive.app.flows.flow import Flow
+    from redrive.app.flows.run import Run
+    from redrive.app.flows.sync_flow import SyncFlow
+    from redrive.app.flows.workflow import Workflow
+    from redrive.app.machines.instance import MachineInstance
+    from redrive.app.machines.machine import Machine
+    from redrive.app.recurring.cron import Cron
+    from redrive.app.recurring.refresh import Refresh
+    from redrive.app.tasks.catch import CatchRequest
+    from redrive.app.tasks.job import Job
+    from redrive.app.tasks.task import Task
+    from redrive.app.topics.subscription import Subscription
+    from redrive.app.topics.topic import Topic
     from redrive.engine.items import Disabled
     from redrive.engine.machine import FailedTransition
     from redrive.engine.records import Filter
@@ -100,38 +100,38 @@ _HOMES = {
     "Backoff": "redrive.policy",
     "Cancel": "redrive.errors",
     "CancelRequested": "redrive.errors",
-    "CatchRequest": "redrive.app.catch",
-    "Context": "redrive.app.context",
-    "Cron": "redrive.app.cron",
+    "CatchRequest": "redrive.app.tasks.catch",
+    "Context": "redrive.app.attempts.context",
+    "Cron": "redrive.app.recurring.cron",
     "Deferred": "redrive.retrying",
     "Disabled": "redrive.engine.items",
     "FailedTransition": "redrive.engine.machine",
     "Filter": "redrive.engine.records",
-    "Flow": "redrive.app.flow",
+    "Flow": "redrive.app.flows.flow",
     "GaveUp": "redrive.retrying",
     "GiveUp": "redrive.errors",
-    "Job": "redrive.app.job",
-    "Machine": "redrive.app.machine",
-    "MachineInstance": "redrive.app.instance",
+    "Job": "redrive.app.tasks.job",
+    "Machine": "redrive.app.machines.machine",
+    "MachineInstance": "redrive.app.machines.instance",
     "Ok": "redrive.retrying",
-    "Pending": "redrive.app.context",
+    "Pending": "redrive.app.attempts.context",
     "Policy": "redrive.policy",
     "RedriveError": "redrive.errors",
-    "Refresh": "redrive.app.refresh",
+    "Refresh": "redrive.app.recurring.refresh",
     "RefreshPolicy": "redrive.schedule",
     "RetryAfter": "redrive.errors",
     "RetryDetails": "redrive.retrying",
     "Rule": "redrive.policy",
-    "Run": "redrive.app.run",
+    "Run": "redrive.app.flows.run",
     "Snooze": "redrive.errors",
     "SoftTimeout": "redrive.errors",
-    "Stop": "redrive.app.context",
-    "SyncFlow": "redrive.app.sync_flow",
-    "Subscription": "redrive.app.subscription",
-    "Task": "redrive.app.task",
-    "Tasks": "redrive.app.collection",
-    "Workflow": "redrive.app.workflow",
-    "Topic": "redrive.app.topic",
+    "Stop": "redrive.app.attempts.context",
+    "SyncFlow": "redrive.app.flows.sync_flow",
+    "Subscription": "redrive.app.topics.subscription",
+    "Task": "redrive.app.tasks.task",
+    "Tasks": "redrive.app.declarations",
+    "Workflow": "redrive.app.flows.workflow",
+    "Topic": "redrive.app.topics.topic",
     "attempt": "redrive.retrying",
     "deadline": "redrive.retrying",
     "disable": "redrive.retrying",

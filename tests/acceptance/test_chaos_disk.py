@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive.app.job import Job
+from redrive.app.tasks.job import Job
 from redrive.errors import StoreFull
 from tests.acceptance.chaos import audit, ended, load, marks, sized
 from tests.acceptance.processes import LONG, Deployment

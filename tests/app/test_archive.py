@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from redrive import App, Flow
-from redrive.app import jobs as jobs_module
+from redrive.app.operators import jobs as jobs_module
 from redrive.engine.records import Filter
 from redrive.errors import ArchiveError, ConfigurationError, GiveUp, RunNotFound
 from redrive.testing import VirtualClock, drain

@@ -123,7 +123,10 @@ def test_the_request_of_several_arguments_is_a_mapping(app: App, function):
         (wrong_request, "CatchRequest[Payment] or CatchRequest[Any]"),
         (no_request, "catch task 'catches' must take exactly one CatchRequest[...] (and a Context, if needed), "),
         (no_request, "but it takes payment: Payment"),
-        (two_requests, "but it takes request: redrive.app.catch.CatchRequest[tests.app.samples.Payment], note: str"),
+        (
+            two_requests,
+            "but it takes request: redrive.app.tasks.catch.CatchRequest[tests.app.samples.Payment], note: str",
+        ),
         (takes_nothing, "but it takes nothing"),
         (returns_something, "catch task 'catches' must return nothing (-> None), but it returns int"),
     ],

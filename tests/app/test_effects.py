@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redrive.app.effects import Effects
+from redrive.app.attempts.effects import Effects
 from redrive.engine.origin import Effect
 from redrive.errors import LeaseLost
 

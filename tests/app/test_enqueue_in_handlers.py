@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from redrive import App, CatchRequest, Context, Filter, Pending, Policy, Snooze
-from redrive.app.effects import Effects, joined
+from redrive.app.attempts.effects import Effects, joined
 from redrive.engine.lifecycle import State
 from redrive.errors import DuplicateJob, JobNotFound, LeaseLost
 from redrive.testing import VirtualClock, drain

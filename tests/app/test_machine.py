@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from redrive import App, CatchRequest, Context, FailedTransition, Machine, Pending, Policy, Tasks, observe
-from redrive.app.machines import MigrationResult
-from redrive.app.state import DataCodec
+from redrive.app.machines.machines import MigrationResult
+from redrive.app.machines.state import DataCodec
 from redrive.engine.machine import InstanceStatus, MoveStatus
 from redrive.errors import (
     CatchDefinitionError,

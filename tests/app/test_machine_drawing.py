@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from redrive.app.machine_drawing import as_element, as_svg
+from redrive.app.machines.drawing import as_element, as_svg
 from tests.stores.machines import payment
 
 

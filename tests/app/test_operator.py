@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from redrive import App, CatchRequest, Filter
-from redrive.app import database, jobs
+from redrive.app.operators import database, jobs
 from redrive.engine.frozen import freeze
 from redrive.engine.outcome import Failed
 from redrive.engine.records import Hold

@@ -269,7 +269,7 @@ def test_result_annotations_that_cannot_be_resolved_name_the_task():
         (int, "int"),
         (list[int], "list[int]"),
         (int | None, "int | None"),
-        (CatchRequest[int], "redrive.app.catch.CatchRequest[int]"),
+        (CatchRequest[int], "redrive.app.tasks.catch.CatchRequest[int]"),
         (Any, "Any"),
     ],
 )

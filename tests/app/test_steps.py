@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from redrive import App, RetryAfter
-from redrive.app.steps import Done, Execute, StepGuard
+from redrive.app.flows.steps import Done, Execute, StepGuard
 from redrive.errors import (
     ConfigurationError,
     JobNotFound,

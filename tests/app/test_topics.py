@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from redrive import App, Context, Filter, Tasks
-from redrive.app.delivery import Delivery
+from redrive.app.attempts.origins import Delivery
 from redrive.engine.topics import Envelope
 from redrive.errors import ConfigurationError, PayloadError, RedriveError, TaskDefinitionError
 from redrive.testing import VirtualClock, drain

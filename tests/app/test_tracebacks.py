@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from redrive.app.failures import failed
+from redrive.app.tasks.failures import failed
 
 
 def _down() -> None:
@@ -104,8 +104,8 @@ def test_an_exception_that_was_never_raised_has_a_text():
 
 def test_many_different_frames_are_not_kept(monkeypatch: pytest.MonkeyPatch):
     """The texts of frames are forgotten when there are too many."""
-    monkeypatch.setattr("redrive.app.failures._FRAMES", 1)
-    monkeypatch.setattr("redrive.app.failures._frames", kept := {})
+    monkeypatch.setattr("redrive.app.tasks.failures._FRAMES", 1)
+    monkeypatch.setattr("redrive.app.tasks.failures._frames", kept := {})
     for raising in (_down, _hidden, _noted):
         test_a_traceback_is_that_of_the_standard_library(raising)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from redrive import App, GiveUp
-from redrive.app import waiting
+from redrive.app.tasks import waiting
 from redrive.errors import JobCancelled, JobDead, JobNotFound, ResultTimeout
 from redrive.runtime.worker import Worker
 from redrive.testing import drain

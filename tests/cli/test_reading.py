@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from redrive import App
-from redrive.stores.query import Query, Steps, writes
+from redrive.stores.query import Query, Statements, writes
 
 READING = [
     ("check", "shop:app"),
@@ -58,7 +58,7 @@ def test_a_reading_command_changes_no_empty_database(redrive, shop: App, tmp_pat
 
 
 @writes
-def older() -> Steps[None]:
+def older() -> Statements[None]:
     """Store an older version of the schema."""
     yield Query("schema_put", {"version": "0", "compatible": "0"})
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from redrive import Context, Filter, GiveUp
-from redrive.app.subscription import SubscriptionHandle
+from redrive.app.topics.subscription import SubscriptionHandle
 from redrive.errors import RedriveError
 from tests.crossings.arrays import LONG, Row, Table, Void
 from tests.crossings.model import deaths, forecast_events

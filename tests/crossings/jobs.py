@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from redrive import CatchRequest, Context, Filter, GiveUp, Job
-from redrive.app.queues import Queue
+from redrive.app.operators.queues import Queue
 from redrive.errors import RedriveError
 from redrive.stores.operations import queues
 from tests.crossings import children

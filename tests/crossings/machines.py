@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from redrive import CatchRequest, Filter, GiveUp
-from redrive.app.machines import MachineHandle
+from redrive.app.machines.machines import MachineHandle
 from redrive.errors import RedriveError
 from tests.crossings.arrays import Row, Table, Void
 from tests.crossings.model import forecast_instance

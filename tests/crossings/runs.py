@@ -10,7 +10,7 @@ from typing import Any
 
 import redrive
 from redrive import Filter, Flow, GiveUp, SyncFlow
-from redrive.app.run import Run
+from redrive.app.flows.run import Run
 from redrive.errors import RedriveError
 from tests.crossings.arrays import LONG, Row, Table, Void
 from tests.crossings.model import AGAIN, CANCELS, ENDS, UNFINISHED, RunForecast, forecast_run, live_effects

@@ -24,7 +24,7 @@ from redrive import App
 from redrive.clock import SystemClock
 from redrive.errors import StoreUnreachable
 from redrive.policy import parse_duration
-from redrive.runtime.quota import Quota
+from redrive.runtime.claimer import Quota
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import leases
 from redrive.stores.operations.topics import feed

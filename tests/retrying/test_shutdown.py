@@ -18,7 +18,7 @@ from redrive.policy import Backoff, Policy
 from redrive.policy.budget import ConcurrencyBudget
 from redrive.retrying import BreakerSettings, Limiter, TokenBudget, breaker, budget, isolated
 from redrive.retrying.context import finish_imports, roll
-from redrive.retrying.shutdown import is_refused
+from redrive.retrying.state import is_refused
 from tests.retrying.helpers import Busy, JumpingClock
 
 AT_ONCE = Policy(on=(Busy, RuntimeError), attempts=3, backoff=Backoff.constant(0))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from redrive import App
-from redrive.app.job import Job
+from redrive.app.tasks.job import Job
 from redrive.clock import Clock, SystemClock
 from redrive.engine.lifecycle import FINAL
 from redrive.engine.outcome import Failed, Outcome

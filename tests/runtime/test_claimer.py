@@ -18,7 +18,7 @@ from redrive.runtime.ahead import Ahead
 from redrive.runtime.claimer import Claimer
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending
-from redrive.stores.query import Operation, Query, Steps
+from redrive.stores.query import Operation, Query, Statements
 from redrive.testing import VirtualClock
 from tests.runtime.helpers import LONG, PATIENCE, Registered, register, repeat, take
 
@@ -144,7 +144,7 @@ def test_the_claimer_waits_until_the_next_due_time(filed: App):
 def note(app: App, version: str, compatible: str) -> None:
     """Change what the database records of its schema, as a newer redrive would."""
 
-    def steps() -> Steps[None]:
+    def steps() -> Statements[None]:
         yield Query("schema_put", {"version": version, "compatible": compatible})
 
     app.store.run(Operation("note", steps(), writes=True))

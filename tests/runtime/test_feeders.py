@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from redrive import App, Context, observe
-from redrive.app.context import Stop
-from redrive.app.delivery import DeliveryHandle
+from redrive.app.attempts.context import Stop
+from redrive.app.attempts.origins import DeliveryHandle
 from redrive.clock import SystemClock
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Lost, Released, Succeeded

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from redrive import App, Context
-from redrive.app import attempt_handle as link_module
-from redrive.app.attempt_handle import EVERY, AttemptHandle
+from redrive.app.attempts import handle as link_module
+from redrive.app.attempts.handle import EVERY, AttemptHandle
 from redrive.errors import LeaseLost, PayloadError, StoreBusy
 from redrive.runtime.heartbeat import Heartbeat
 from redrive.testing import drain

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from redrive import App, Policy
-from redrive.app.job import Job
+from redrive.app.tasks.job import Job
 from redrive.clock import SystemClock
 from redrive.engine.lifecycle import FINAL, State
 from redrive.stores.operations import leases

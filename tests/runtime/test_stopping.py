@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from redrive import App, Context, SoftTimeout, Stop
-from redrive.app.attempt_handle import AttemptHandle
+from redrive.app.attempts.handle import AttemptHandle
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Succeeded
 from redrive.errors import LeaseLost, TaskDefinitionError

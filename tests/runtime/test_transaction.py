@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from redrive import App, CatchRequest, Context, Snooze
-from redrive.app.attempt_handle import AttemptHandle
+from redrive.app.attempts.handle import AttemptHandle
 from redrive.clock import SystemClock
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Outcome, Succeeded

@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 import redrive.app.app
-import redrive.app.attempt_handle
+import redrive.app.attempts.handle
 import redrive.clock
 import redrive.runtime.dead_workers
 import redrive.runtime.heartbeat
@@ -167,7 +167,7 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
     sqlite = redrive.stores.drivers.sqlite
     table: list[tuple[Any, str, Any]] = [
         (redrive.app.app, "open_store", simulation.open_store),
-        (redrive.app.attempt_handle, "_monotonic", time.monotonic),
+        (redrive.app.attempts.handle, "_monotonic", time.monotonic),
         (redrive.clock, "boot_time", lambda: ("boot", round(scheduler.now * 1e6))),
         (redrive.clock.SystemClock, "monotonic", staticmethod(time.monotonic)),
         (redrive.clock.SystemClock, "now", lambda _: time.now()),

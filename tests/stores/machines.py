@@ -32,7 +32,7 @@ from redrive.stores.operations.machines import send as sending
 from redrive.stores.operations.machines.rows import Choice, InstanceEvent, Start
 from redrive.stores.operations.machines.send import Busy, Sent
 from redrive.stores.operations.machines.turns import DueTurns, EventTurn, Known, TurnsTaken
-from redrive.stores.query import Query, Steps, writes
+from redrive.stores.query import Query, Statements, writes
 from tests.stores.helpers import FATAL, Harness, new
 
 DAY = timedelta(days=1)
@@ -209,12 +209,12 @@ class Automaton:
 
 
 @writes
-def _delete_history(machine: str, key: str) -> Steps[None]:
+def _delete_history(machine: str, key: str) -> Statements[None]:
     yield Query("moves_delete", {"machine": machine, "key": key})
 
 
 @writes
-def leave(instance: InstanceRecord, job_id: int | None = None) -> Steps[None]:
+def leave(instance: InstanceRecord, job_id: int | None = None) -> Statements[None]:
     """Give an instance another job, or none, as only a defect does."""
     changed = replace(instance, job_id=job_id, to_state="created", event="Created")
     free = replace(instance, job_id=None, to_state=None, event=None)
@@ -222,7 +222,7 @@ def leave(instance: InstanceRecord, job_id: int | None = None) -> Steps[None]:
 
 
 @writes
-def place(keys: Sequence[str], state: str, at: datetime) -> Steps[None]:
+def place(keys: Sequence[str], state: str, at: datetime) -> Statements[None]:
     """Insert idle instances in a state, as an earlier deployment has left them."""
     row = {"machine": "payment", "now": at, "to_state": None, "job_id": None, "event": None}
     for key in keys:

@@ -26,10 +26,10 @@ from redrive.engine.recurring import (
 )
 from redrive.policy import Policy
 from redrive.schedule import RefreshPolicy, RefreshState, Schedule
-from redrive.stores.operations import created_crons, crons, leases, schedules
+from redrive.stores.operations import crons, leases, schedules
 from redrive.stores.operations.refresh import finish, items, manage, start
 from redrive.stores.operations.refresh.items import MoveResult
-from redrive.stores.query import Operation, Query, Steps
+from redrive.stores.query import Operation, Query, Statements
 from tests.stores.helpers import T0, Harness, seconds
 
 MINUTE, HOUR = seconds(60), seconds(3600)
@@ -106,11 +106,11 @@ class Clockwork:
 
     def create(self, definition: CronDefinition, *, replace: bool = False) -> ScheduleRecord:
         """Create a cron at run time."""
-        return self.do(created_crons.create(definition, replace=replace, actor="amy", now=self.now))
+        return self.do(crons.create(definition, replace=replace, actor="amy", now=self.now))
 
     def delete(self, name: str = "nightly") -> None:
         """Delete a cron that was created at run time."""
-        self.do(created_crons.delete(name, actor="amy", now=self.now))
+        self.do(crons.delete(name, actor="amy", now=self.now))
 
     def schedule(self, name: str = "nightly") -> ScheduleRecord:
         """Return the row of a schedule."""
@@ -199,7 +199,7 @@ class Clockwork:
     def ask(self, *queries: Query) -> None:
         """Run statements outside of operations."""
 
-        def steps() -> Steps[None]:
+        def steps() -> Statements[None]:
             for each in queries:
                 _ = yield each
 

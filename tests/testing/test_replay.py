@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from redrive import App, Flow, GiveUp
-from redrive.app.history import RunHistory
+from redrive.app.flows.history import RunHistory
 from redrive.errors import ConfigurationError, NonDeterminism, TimedOut
 from redrive.testing import VirtualClock, areplay, drain, replay
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import assert_type
 
 import redrive
-from redrive.app.refresh import TrackOptions
+from redrive.app.recurring.refresh import TrackOptions
 from redrive.engine.items import TrackedItem
 from redrive.schedule import (
     Action,

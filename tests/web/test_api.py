@@ -19,7 +19,7 @@ from schemathesis.specs.openapi import checks
 
 import redrive
 from docs import generate
-from redrive.app.job import Job
+from redrive.app.tasks.job import Job
 from redrive.engine.counters import ErrorLine, TallyRows
 from redrive.engine.error_groups import OTHER
 from redrive.engine.lifecycle import State

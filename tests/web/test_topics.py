@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 import redrive
-from redrive.stores.query import Operation, Steps
+from redrive.stores.query import Operation, Statements
 from redrive.testing import VirtualClock, drain
 from tests.web.client import Operator
 
@@ -53,7 +53,7 @@ def test_the_list_has_a_fixed_number_of_statements(app: redrive.App, client: Ope
     """Lists of topics and of operations take at most eight statements for any number of rows."""
     asked: list[str] = []
 
-    def counted(steps: Steps[Any]) -> Steps[Any]:
+    def counted(steps: Statements[Any]) -> Statements[Any]:
         """Note the statements of an operation."""
         answer = None
         while True:

@@ -13,7 +13,7 @@ import psycopg
 from benchmarks.meter import Meter
 from benchmarks.subjects.redrive import BATCH, URL, RedriveOnPostgres, RedriveOnSQLite
 from redrive.app.app import App
-from redrive.app.machine import Machine
+from redrive.app.machines.machine import Machine
 
 __all__ = ["TransitionsOnPostgres", "TransitionsOnSQLite", "app"]
 

@@ -12,8 +12,8 @@ from benchmarks.meter import Meter
 from benchmarks.place import Place
 from benchmarks.subjects.redrive import BATCH, CONCURRENCY, URL
 from redrive.app.app import App
-from redrive.app.flow import Flow
-from redrive.app.workflow import Workflow
+from redrive.app.flows.flow import Flow
+from redrive.app.flows.workflow import Workflow
 from redrive.runtime.worker import Worker
 from redrive.stores.operations.runs import start
 

@@ -10,8 +10,8 @@ from benchmarks.flows.runs import STEPS
 from benchmarks.meter import Meter
 from benchmarks.subjects.redrive import BATCH, URL, Redrive, RedriveOnPostgres, RedriveOnSQLite
 from redrive.app.app import App
-from redrive.app.flow import Flow
-from redrive.app.workflow import Workflow
+from redrive.app.flows.flow import Flow
+from redrive.app.flows.workflow import Workflow
 from redrive.stores.operations.runs import start
 
 __all__ = ["RedriveRunsOnPostgres", "RedriveRunsOnSQLite", "app"]

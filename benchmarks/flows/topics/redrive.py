@@ -13,7 +13,7 @@ from benchmarks.meter import Meter
 from benchmarks.place import Place
 from benchmarks.subjects.redrive import BATCH, URL, Redrive, RedriveOnPostgres, RedriveOnSQLite
 from redrive.app.app import App
-from redrive.app.topic import Topic
+from redrive.app.topics.topic import Topic
 
 __all__ = ["AmongWriters", "TopicOnPostgres", "TopicOnSQLite", "app"]
 

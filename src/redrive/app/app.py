@@ -9,34 +9,33 @@ from typing import Any, TypeVar, cast, overload
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from redrive.app import completion, waiting
-from redrive.app.archive import Archive
 from redrive.app.arguments import checked_clock, checked_count, checked_url
-from redrive.app.collection import Tasks
-from redrive.app.database import Database, Workers, default_actor
-from redrive.app.declarations import Declarations
-from redrive.app.enqueue import Enqueuer
-from redrive.app.flow_calls import checked_event, long_span
-from redrive.app.job import Job
-from redrive.app.jobs import Jobs
+from redrive.app.attempts.resources import F, Hooks
+from redrive.app.declarations import Declarations, Tasks
+from redrive.app.flows.calls import checked_event, long_span
+from redrive.app.flows.runs import Runs
+from redrive.app.flows.steps import StepGate
 from redrive.app.loading import ReadingStore, naming, refusal
-from redrive.app.machines import Machines
-from redrive.app.operations import Operations
+from redrive.app.machines.machines import Machines
+from redrive.app.operators.archive import Archive
+from redrive.app.operators.database import Database, Workers, default_actor
+from redrive.app.operators.jobs import Jobs
+from redrive.app.operators.operations import Operations
+from redrive.app.operators.queues import Queue, Queues, queue_change
 from redrive.app.payload import Signature, UnknownSignature, write_value
 from redrive.app.protocol import arun, run
-from redrive.app.queues import Queue, Queues, queue_change
-from redrive.app.refreshes import Refreshes
+from redrive.app.recurring.refreshes import Refreshes
+from redrive.app.recurring.schedules import Schedules
 from redrive.app.registry import (
     FOREVER,
     Registry,
     retention_time,
 )
-from redrive.app.resources import F, Hooks
-from redrive.app.runs import Runs
-from redrive.app.schedules import Schedules
-from redrive.app.steps import StepGate
-from redrive.app.task import Task
-from redrive.app.topics import Topics
+from redrive.app.tasks import completion, waiting
+from redrive.app.tasks.enqueue import Enqueuer
+from redrive.app.tasks.job import Job
+from redrive.app.tasks.task import Task
+from redrive.app.topics.topics import Topics
 from redrive.clock import Clock
 from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.lease import LeaseTerms

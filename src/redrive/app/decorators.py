@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Never, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
-from redrive.app.context import Context, Pending
-from redrive.app.cron import Cron
-from redrive.app.flow import Flow
-from redrive.app.refresh import Refresh
-from redrive.app.sync_flow import SyncFlow
-from redrive.app.task import Task
-from redrive.app.workflow import Workflow
+from redrive.app.attempts.context import Context, Pending
+from redrive.app.flows.flow import Flow
+from redrive.app.flows.sync_flow import SyncFlow
+from redrive.app.flows.workflow import Workflow
+from redrive.app.recurring.cron import Cron
+from redrive.app.recurring.refresh import Refresh
+from redrive.app.tasks.task import Task
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from redrive.app.catch import catches
 from redrive.app.loading import import_module
-from redrive.app.task import Task
+from redrive.app.tasks.catch import catches
+from redrive.app.tasks.task import Task
 from redrive.errors import TaskDefinitionError
 
 EXECUTORS = ("thread", "process")

@@ -29,7 +29,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from redrive.app.arguments import SHOWN, shown
-from redrive.app.context import Context, Pending
+from redrive.app.attempts.context import Context, Pending
 from redrive.app.types import (
     change,
     covers,

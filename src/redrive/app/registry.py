@@ -20,17 +20,17 @@ from redrive.app.arguments import (
     earlier_names,
     only_started,
 )
-from redrive.app.catch import catches, check_catch
-from redrive.app.cron import Cron
-from redrive.app.enqueue import Options, durable_policy
+from redrive.app.flows.workflow import Workflow
 from redrive.app.loading import import_module
 from redrive.app.payload import Signature
 from redrive.app.protocol import AppProtocol
-from redrive.app.refresh import Refresh
-from redrive.app.subscription import Subscription
-from redrive.app.task import Executor, Task, Traits
-from redrive.app.topic import Retention, Topic
-from redrive.app.workflow import Workflow
+from redrive.app.recurring.cron import Cron
+from redrive.app.recurring.refresh import Refresh
+from redrive.app.tasks.catch import catches, check_catch
+from redrive.app.tasks.enqueue import Options, durable_policy
+from redrive.app.tasks.task import Executor, Task, Traits
+from redrive.app.topics.subscription import Subscription
+from redrive.app.topics.topic import Retention, Topic
 from redrive.clock import SystemClock
 from redrive.engine.frozen import freeze
 from redrive.engine.lease import limit_of
@@ -49,8 +49,8 @@ from redrive.schedule import Schedule
 from redrive.stores.urls import cleared
 
 if TYPE_CHECKING:
-    from redrive.app.machine import Machine
-    from redrive.app.state import StateTask
+    from redrive.app.machines.machine import Machine
+    from redrive.app.machines.state import StateTask
 
 K = TypeVar("K", bound=Task[Any, Any, Any])
 
@@ -141,7 +141,7 @@ class Registry:
 
     def machine(self, declaration: Declaration, name: str, *, keep_completed_for: Duration, **settings: Any) -> Machine:
         """Register a machine."""
-        from redrive.app.machine import Machine
+        from redrive.app.machines.machine import Machine
 
         settings["keep_completed_for"] = retention_time(
             keep_completed_for, f"app.machine({name!r}, keep_completed_for=...)"
@@ -167,7 +167,7 @@ class Registry:
         self, function: Callable[..., Any], declaration: Declaration, changes: Mapping[str, Any], **settings: Any
     ) -> StateTask:
         """Register a function as a state of a machine; ``changes`` replace options of the machine."""
-        from redrive.app.state import StateTask
+        from redrive.app.machines.state import StateTask
 
         machine, label = settings["machine"], settings["label"]
         made = replace(declaration, **changes, name=f"{machine.name}.{label}")

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from redrive.app.app import App
-from redrive.app.task import Task
+from redrive.app.tasks.task import Task
 from redrive.cli.loading import AsJson, Target, load_app, read_instant
 from redrive.cli.screen import print_document, say
 from redrive.errors import ConfigurationError

@@ -191,7 +191,7 @@ def diagram(
     definition = loaded.machines.find(machine).definition
     numbers = _numbers(loaded.machines.machine(machine).counts()) if counts else {}
     if svg is not None:
-        from redrive.app.machine_drawing import as_svg
+        from redrive.app.machines.drawing import as_svg
 
         write_drawing(svg, as_svg(definition, numbers), "the machine")
     say_lines((drawing.as_mermaid if mermaid else drawing.as_text)(definition, numbers))

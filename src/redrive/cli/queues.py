@@ -11,7 +11,7 @@ import typer
 from msgspec import UNSET, UnsetType
 
 from redrive.app.app import App
-from redrive.app.queues import queue_change
+from redrive.app.operators.queues import queue_change
 from redrive.cli.known import check_queue, queues_of
 from redrive.cli.loading import AsJson, Target, load_app, load_existing
 from redrive.cli.screen import Grid, print_document, say, utc

@@ -9,9 +9,9 @@ import msgspec
 import typer
 
 from redrive.app.app import App
-from redrive.app.run import Run
-from redrive.app.run_events import EventKind, RunEvent, events_of
-from redrive.app.workflow import Workflow
+from redrive.app.flows.run import Run
+from redrive.app.flows.run_events import EventKind, RunEvent, events_of
+from redrive.app.flows.workflow import Workflow
 from redrive.cli.jobs import say_remedy
 from redrive.cli.loading import Actor, AsJson, Target, load_existing, read_instant
 from redrive.cli.screen import Grid, document, print_document, say, say_lines, utc

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from redrive.app import subscription_words as words
 from redrive.app.app import App
-from redrive.app.subscription import SubscriptionHandle
+from redrive.app.topics import words
+from redrive.app.topics.subscription import SubscriptionHandle
 from redrive.cli.acting import count, say_kept
 from redrive.cli.known import check_topic
 from redrive.cli.loading import Actor, AsJson, Target, load_existing, read_instant

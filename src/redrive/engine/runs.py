@@ -4,7 +4,7 @@ A run is a job of its workflow's task with a row of its own (`RunRecord`). Each 
 identified by its run and its path. A *path* is text: numbers separated by dots, alternately a position (from 1, in the
 order of the calls) and the number of a branch (from 0). ``3`` is the third call of the body; ``4.0.2`` is the second
 call of the first branch of the fourth call. The undo of step ``3`` has the path ``u3``. The low-level gate
-(`redrive.app.steps`) stores the name that its caller gives as the path of the step.
+(`redrive.app.flows.steps`) stores the name that its caller gives as the path of the step.
 
 What a row of each kind means::
 

@@ -31,10 +31,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import Token
 from datetime import datetime, timedelta
-from types import EllipsisType, MappingProxyType
+from types import EllipsisType, MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from redrive.clock import Clock, SystemClock, checkpoint
+from redrive.errors.foreign import is_a
 from redrive.observe.listeners import INFO, LISTENERS, LOGGED, LOGS, WARNING, heard
 from redrive.policy import Decision, Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 from redrive.policy.classify import Answer, answer_of, described
@@ -57,8 +58,39 @@ from redrive.retrying.record import (
     why,
 )
 from redrive.retrying.rng import unique
-from redrive.retrying.shutdown import NOT_LOADED, is_ending, is_refused, may_end
 from redrive.retrying.wrapper import UNLISTED, list_sources
+
+_TEXTS = (
+    "cannot schedule new futures after",
+    "can't start new thread",
+    "can't create new thread",
+    "Executor shutdown has been called",
+)
+
+#: Stands for `threading` where that is not loaded yet.
+NOT_LOADED = SimpleNamespace(_SHUTTING_DOWN=False)
+
+
+def is_ending() -> bool:
+    """Return True from the end of the main thread on."""
+    # The attribute is older than Python 3.11, and set before executors stop to take work.
+    return bool(getattr(sys.modules.get("threading", NOT_LOADED), "_SHUTTING_DOWN", False))
+
+
+def may_end(wait: float) -> bool:
+    """Return True if the interpreter ends, or may end in a wait of so many seconds: that of another thread may."""
+    if is_ending():
+        return True
+    threading = sys.modules.get("threading")
+    return wait > 0 and threading is not None and threading.get_ident() != threading.main_thread().ident
+
+
+def is_refused(error: Exception) -> bool:
+    """Return True if an attempt failed because the interpreter starts no threads and loads no modules any more."""
+    if is_a(error, ImportError):
+        return sys.meta_path is None
+    return type(error) is RuntimeError and str(error).startswith(_TEXTS)
+
 
 if TYPE_CHECKING:
     from redrive.retrying.shared import Guard

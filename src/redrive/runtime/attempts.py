@@ -15,10 +15,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from redrive.app.app import App
-from redrive.app.context import Stop
+from redrive.app.attempts.context import Stop
+from redrive.app.attempts.resources import NO_RESOURCES
 from redrive.app.events import emit_lost, emit_settled
-from redrive.app.failures import failed
-from redrive.app.resources import NO_RESOURCES
+from redrive.app.tasks.failures import failed
 from redrive.clock import Clock
 from redrive.engine.origin import is_feeder
 from redrive.engine.outcome import Lost, Outcome, Released

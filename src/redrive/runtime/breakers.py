@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from redrive.app.app import App
-from redrive.app.task import Task
+from redrive.app.tasks.task import Task
 from redrive.engine.lease import UNKNOWN_TASK_DELAY
 from redrive.engine.outcome import Failed, Outcome, Released, Succeeded
 from redrive.engine.records import Claim, Hold

@@ -29,13 +29,13 @@ from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn, cast
 
-from redrive.app.attempt_handle import AttemptHandle, Stop
-from redrive.app.context import Context, Pending
-from redrive.app.effects import CURRENT, Effects
-from redrive.app.failures import permanent
+from redrive.app.attempts.context import Context, Pending
+from redrive.app.attempts.effects import CURRENT, Effects
+from redrive.app.attempts.handle import AttemptHandle, Stop
+from redrive.app.attempts.resources import Resources
 from redrive.app.importable import Place, find
 from redrive.app.payload import Returns, Signature
-from redrive.app.resources import Resources
+from redrive.app.tasks.failures import permanent
 from redrive.engine.origin import Effect
 from redrive.engine.outcome import Outcome
 from redrive.errors import ConfigurationError, PayloadError

@@ -10,7 +10,8 @@ tasks, one claims at once and the others a moment later (`redrive.runtime.fleet`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -25,13 +26,39 @@ from redrive.runtime import failpoints, log
 from redrive.runtime.ahead import is_suspect, may_wait
 from redrive.runtime.attempts import Attempts
 from redrive.runtime.fleet import Fleet
-from redrive.runtime.quota import Quota
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import log_undecided
 from redrive.stores.operations import leases, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
+
+
+@dataclass(slots=True)
+class Quota:
+    """The work of one worker until it ends by itself.
+
+    Attributes:
+        until_empty: True if the worker ends when no job is due.
+        left: the number of attempts that it may still start; None for no bound.
+        scheduled: returns True once the due crons and refreshes have started their jobs.
+        ended: called with the reason when the worker shall end.
+    """
+
+    until_empty: bool = False
+    left: int | None = None
+    scheduled: Callable[[], bool] = lambda: True
+    ended: Callable[[str], None] = lambda _: None
+
+    def room(self, free: int) -> int:
+        """Return how many of the free slots may be used."""
+        return free if self.left is None else min(free, self.left)
+
+    @property
+    def used(self) -> bool:
+        """True if no further attempt may start."""
+        return self.left == 0
+
 
 # The longest rest between two claims while slots are free, and in multiples of it that of a young worker in a fleet.
 NET, LONGEST = timedelta(seconds=1), 2

@@ -15,20 +15,19 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redrive.app.app import App
-from redrive.app.attempt_handle import AttemptHandle, Stop
-from redrive.app.catch import CatchRequest, request_hint
-from redrive.app.context import Context, Pending
-from redrive.app.delivery import Delivery, DeliveryHandle
-from redrive.app.effects import CURRENT as EFFECTS
-from redrive.app.effects import Effects
-from redrive.app.failures import ERROR_TEXT, ExitInThread, clean, failed, permanent
-from redrive.app.resources import NO_RESOURCES
-from redrive.app.state import StateTask
-from redrive.app.subscription import Subscription, envelopes
-from redrive.app.task import Task
-from redrive.app.transition import TransitionHandle
+from redrive.app.attempts.context import Context, Pending
+from redrive.app.attempts.effects import CURRENT as EFFECTS
+from redrive.app.attempts.effects import Effects
+from redrive.app.attempts.handle import AttemptHandle, Stop
+from redrive.app.attempts.origins import Delivery, DeliveryHandle, TransitionHandle
+from redrive.app.attempts.resources import NO_RESOURCES
+from redrive.app.flows.workflow import Workflow
+from redrive.app.machines.state import StateTask
+from redrive.app.tasks.catch import CatchRequest, request_hint
+from redrive.app.tasks.failures import ERROR_TEXT, ExitInThread, clean, failed, permanent
+from redrive.app.tasks.task import Task
+from redrive.app.topics.subscription import Subscription, envelopes
 from redrive.app.types import type_name
-from redrive.app.workflow import Workflow
 from redrive.clock import SystemClock
 from redrive.engine.keys import idempotency_key
 from redrive.engine.lease import ATTEMPT_LIMIT, UNKNOWN_TASK_DELAY, limit_of

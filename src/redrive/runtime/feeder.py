@@ -22,10 +22,10 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from redrive.app.app import App
-from redrive.app.delivery import Delivery, FeedPlace
+from redrive.app.attempts.origins import Delivery, FeedPlace
 from redrive.app.events import emit_moved
-from redrive.app.failures import failed, permanent
-from redrive.app.subscription import Subscription, envelopes, pack
+from redrive.app.tasks.failures import failed, permanent
+from redrive.app.topics.subscription import Subscription, envelopes, pack
 from redrive.clock import Clock
 from redrive.engine.frozen import freeze
 from redrive.engine.lease import POISON_LIMIT

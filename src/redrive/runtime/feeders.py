@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from redrive.app.app import App
-from redrive.app.context import Stop
-from redrive.app.subscription import Subscription
+from redrive.app.attempts.context import Stop
+from redrive.app.topics.subscription import Subscription
 from redrive.clock import Clock
 from redrive.engine.outcome import Outcome
 from redrive.engine.records import Claim

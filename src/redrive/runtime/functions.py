@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from redrive.app.app import App
-from redrive.app.failures import ERROR_TEXT, carried, clean, failed
+from redrive.app.tasks.failures import ERROR_TEXT, carried, clean, failed
 from redrive.engine.lifecycle import LifecycleEvent
 from redrive.engine.outcome import Failed, Outcome, Transition
 from redrive.engine.records import Claim

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
-from redrive.app.failures import ERROR_TEXT, ExitInThread, clean, failed
+from redrive.app.tasks.failures import ERROR_TEXT, ExitInThread, clean, failed
 from redrive.clock import SystemClock
 from redrive.engine.outcome import Cancelled, Failed, Outcome, Snoozed
 from redrive.errors import Cancel, PolicyError, Signal, Snooze, SoftTimeout

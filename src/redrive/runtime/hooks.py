@@ -20,8 +20,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, cast
 
-from redrive.app.failures import carried
-from redrive.app.resources import Hooks, Resources, takes_resources
+from redrive.app.attempts.resources import Hooks, Resources, takes_resources
+from redrive.app.tasks.failures import carried
 from redrive.errors import StartHookError
 from redrive.errors.foreign import summary, trace
 from redrive.observe.logs import Block

@@ -29,11 +29,11 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from redrive.app.app import App
-from redrive.app.attempt_handle import AttemptHandle, Stop
-from redrive.app.context import Context, Pending
-from redrive.app.effects import CURRENT as EFFECTS
+from redrive.app.attempts.context import Context, Pending
+from redrive.app.attempts.effects import CURRENT as EFFECTS
+from redrive.app.attempts.handle import AttemptHandle, Stop
 from redrive.app.importable import check_importable
-from redrive.app.task import Task
+from redrive.app.tasks.task import Task
 from redrive.clock import SystemClock
 from redrive.engine.outcome import Failed, Lost
 from redrive.engine.pace import PATIENCE, Pace

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from redrive.app import archive
 from redrive.app.app import App
-from redrive.app.archive import Archive
-from redrive.app.topic import Retention
+from redrive.app.operators import archive
+from redrive.app.operators.archive import Archive
+from redrive.app.topics.topic import Retention
 from redrive.clock import Clock
 from redrive.engine.records import Filter
 from redrive.runtime import log

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from redrive.app.app import App
 from redrive.app.events import emit_fired
-from redrive.app.refresh import Refresh
+from redrive.app.recurring.refresh import Refresh
 from redrive.engine.origin import Kind
 from redrive.errors import ScheduleNotFound
 from redrive.runtime import log, rng

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection
 from concurrent import futures
 from typing import Any, Protocol, TypeVar
 
-from redrive.app.failures import carried
+from redrive.app.tasks.failures import carried
 
 R = TypeVar("R")
 

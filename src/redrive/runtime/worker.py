@@ -23,7 +23,7 @@ from redrive.runtime import log
 from redrive.runtime.attempts import Attempts
 from redrive.runtime.balancer import Balancer
 from redrive.runtime.bulk import BulkOperations
-from redrive.runtime.claimer import Claimer
+from redrive.runtime.claimer import Claimer, Quota
 from redrive.runtime.dead_workers import DeadWorkers, Rescuer
 from redrive.runtime.fleet import SOON, Fleet
 from redrive.runtime.heartbeat import Heartbeat
@@ -31,7 +31,6 @@ from redrive.runtime.hooks import HookRunner
 from redrive.runtime.machines import MachineTurns
 from redrive.runtime.notifier import Notifier
 from redrive.runtime.pruner import Pruner
-from redrive.runtime.quota import Quota
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.run_wakes import RunWakes, workflows
 from redrive.runtime.scheduler import Scheduler

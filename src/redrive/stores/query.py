@@ -60,7 +60,7 @@ class Batch(msgspec.Struct, frozen=True):
 Rows: TypeAlias = Sequence[Any]
 """The answer to a query: records of ``Query.into``, or tuples."""
 
-Steps: TypeAlias = Generator[Query | Batch, Rows, R]
+Statements: TypeAlias = Generator[Query | Batch, Rows, R]
 """The generator of an operation, or of a part of one."""
 
 
@@ -68,7 +68,7 @@ class Operation(msgspec.Struct, Generic[R], frozen=True):
     """A store operation, to be executed once."""
 
     name: str  # for logs and errors
-    steps: Steps[R]  # the generator
+    steps: Statements[R]  # the generator
     writes: bool  # True if it needs a write transaction
     wakes: bool = False  # True if it may create work, so that workers should be notified
     if_any: bool = False  # True if it has created none if its result is empty
@@ -78,30 +78,30 @@ class Operation(msgspec.Struct, Generic[R], frozen=True):
     before: Operation[None] | None = None
 
 
-def reads(steps: Callable[P, Steps[R]]) -> Callable[P, Operation[R]]:
+def reads(steps: Callable[P, Statements[R]]) -> Callable[P, Operation[R]]:
     """Turn a generator function that only reads into a function that returns operations."""
     return _operation(steps, writes=False)
 
 
-def writes(steps: Callable[P, Steps[R]]) -> Callable[P, Operation[R]]:
+def writes(steps: Callable[P, Statements[R]]) -> Callable[P, Operation[R]]:
     """Turn a generator function that writes into a function that returns operations."""
     return _operation(steps, writes=True)
 
 
 # A settle does not wake workers: the worker that settles claims again by itself.
-def wakes(steps: Callable[P, Steps[R]]) -> Callable[P, Operation[R]]:
+def wakes(steps: Callable[P, Statements[R]]) -> Callable[P, Operation[R]]:
     """Turn a generator function that may create work for workers into a function that returns operations."""
     return _operation(steps, writes=True, wakes=True)
 
 
 # Every worker sweeps: without this, each sweep that finds nothing would have all workers poll for jobs.
-def wakes_if_any(steps: Callable[P, Steps[R]]) -> Callable[P, Operation[R]]:
+def wakes_if_any(steps: Callable[P, Statements[R]]) -> Callable[P, Operation[R]]:
     """Turn a generator function that creates no work if its result is empty into one that returns operations."""
     return _operation(steps, writes=True, wakes=True, if_any=True)
 
 
 def _operation(
-    steps: Callable[P, Steps[R]], *, writes: bool, wakes: bool = False, if_any: bool = False
+    steps: Callable[P, Statements[R]], *, writes: bool, wakes: bool = False, if_any: bool = False
 ) -> Callable[P, Operation[R]]:
     @functools.wraps(steps)
     def build(*args: P.args, **kwargs: P.kwargs) -> Operation[R]:

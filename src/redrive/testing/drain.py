@@ -16,9 +16,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from redrive.app.app import App
-from redrive.app.cron import Cron
 from redrive.app.events import emit_cancelled, emit_moved, emit_settled
-from redrive.app.refresh import Refresh
+from redrive.app.recurring.cron import Cron
+from redrive.app.recurring.refresh import Refresh
 from redrive.engine import outcome as outcomes
 from redrive.engine.outcome import Outcome
 from redrive.engine.records import Claim

@@ -21,9 +21,9 @@ from unittest import mock
 import msgspec
 
 from redrive.app.app import App
-from redrive.app.flow_calls import ChildCall, StepCall
-from redrive.app.history import RunHistory
-from redrive.app.workflow import Workflow
+from redrive.app.flows.calls import ChildCall, StepCall
+from redrive.app.flows.history import RunHistory
+from redrive.app.flows.workflow import Workflow
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Held
 from redrive.engine.records import Claim
@@ -32,9 +32,9 @@ from redrive.engine.runs import RunFlags, RunRecord, RunState, SignalRecord, Ste
 from redrive.engine.steps import StepEnd
 from redrive.errors import BranchDropped, ConfigurationError, NonDeterminism
 from redrive.runtime.functions import PolicyFunctions
+from redrive.runtime.runs.attempt import new_pass
 from redrive.runtime.runs.branches import CURRENT
 from redrive.runtime.runs.conductor import Conductor, RunEnded
-from redrive.runtime.runs.passes import new_pass
 from redrive.stores.operations.runs.waits import RunNews
 
 #: What a body must not use, with what it uses instead.
@@ -157,7 +157,7 @@ def _changing_refused(run: RunRecord) -> Iterator[None]:
 
 def _refusing(run: RunRecord, module: Any, original: Callable[..., Any], instead: str) -> Callable[..., Any]:  # noqa: ANN401 - a module
     def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the original
-        frame = sys._getframe(1)  # noqa: SLF001 - as in `redrive.app.flow_calls`
+        frame = sys._getframe(1)  # noqa: SLF001 - as in `redrive.app.flows.calls`
         file = frame.f_code.co_filename
         if CURRENT.get() is None or file.startswith(_OURS) or frame.f_globals.get("__name__", "").startswith("asyncio"):
             return original(*args, **kwargs)

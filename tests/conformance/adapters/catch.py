@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redrive.app.app import App
-from redrive.app.catch import CatchRequest
+from redrive.app.tasks.catch import CatchRequest
 from redrive.errors import CatchDefinitionError
 from tests.conformance.adapters.vocabulary import UnknownWord, read
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from redrive import App, Backoff, Policy, RetryAfter
-from redrive.app.steps import Done, Execute, StepGuard
+from redrive.app.flows.steps import Done, Execute, StepGuard
 from redrive.engine.runs import StepOutcome, StepRecord
 from redrive.errors import StepExhausted, StepNotReady
 from redrive.stores.operations.runs import gate

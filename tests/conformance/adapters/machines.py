@@ -14,7 +14,7 @@ from tests.conformance.deviations import Mismatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redrive.app.machine import Machine
+    from redrive.app.machines.machine import Machine
     from tests.conformance.loading import Case
 
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from redrive.app.catch import CatchRequest
-from redrive.app.context import Context, Pending
+from redrive.app.attempts.context import Context, Pending
+from redrive.app.tasks.catch import CatchRequest
 from redrive.engine.lifecycle import State
 from redrive.errors import StoreBusy
 from redrive.runtime.worker import Worker

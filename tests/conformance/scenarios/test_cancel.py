@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from redrive.app.context import Context, Pending
+from redrive.app.attempts.context import Context, Pending
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded
 from redrive.errors import GiveUp, JobNotFound

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from redrive.app.app import App
-from redrive.app.context import Context
-from redrive.app.cron import Cron
+from redrive.app.attempts.context import Context
+from redrive.app.recurring.cron import Cron
 from redrive.engine.lifecycle import State
 from redrive.engine.occurrence import Occurrence, OccurrenceDecision
 from redrive.errors import TaskDefinitionError

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from redrive.app.catch import CatchRequest
-from redrive.app.context import Context
+from redrive.app.attempts.context import Context
+from redrive.app.tasks.catch import CatchRequest
 from redrive.engine.lifecycle import State
 from redrive.testing import drain
 from tests.conformance.scenarios.manual_workers import ManualWorker, sweep

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from redrive.app.catch import CatchRequest
-from redrive.app.context import Context
+from redrive.app.attempts.context import Context
+from redrive.app.tasks.catch import CatchRequest
 from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptOutcome, Filter, Hold
 from redrive.stores.operations.leases import Claimed

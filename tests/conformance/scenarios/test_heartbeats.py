@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from redrive.app.context import Context, Stop
+from redrive.app.attempts.context import Context, Stop
 from redrive.errors import LeaseLost
 from redrive.runtime.executor import Executor
 from redrive.stores.operations import workers

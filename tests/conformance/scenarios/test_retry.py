@@ -9,7 +9,7 @@ from statistics import fmean
 
 import pytest
 
-from redrive.app.context import Context
+from redrive.app.attempts.context import Context
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed
 from redrive.engine.records import Hold

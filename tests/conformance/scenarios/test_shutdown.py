@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from redrive.app.context import Context
+from redrive.app.attempts.context import Context
 from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptOutcome, Hold
 from redrive.runtime.attempts import Attempts

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from redrive import App, CatchRequest, Context
-from redrive.app.topic import Topic
+from redrive.app.topics.topic import Topic
 from redrive.clock import SystemClock
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter, Hold

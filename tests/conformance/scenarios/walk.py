@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 
 from redrive.app.app import App
-from redrive.app.catch import CatchRequest
+from redrive.app.tasks.catch import CatchRequest
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Cancelled, Outcome, Released, Snoozed, Succeeded
 from redrive.engine.records import Filter

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from redrive import App, Flow
-from redrive.app.workflow import Workflow
+from redrive.app.flows.workflow import Workflow
 from redrive.engine.lifecycle import State
 from redrive.errors import ConfigurationError, TaskDefinitionError
 from redrive.testing import drain

@@ -8,7 +8,7 @@ import pytest
 
 import redrive
 from redrive import App, Flow, SyncFlow
-from redrive.app.run_events import events_of
+from redrive.app.flows.run_events import events_of
 from redrive.stores.operations import managing_runs as manage
 from redrive.testing import drain
 from tests.runtime.runs.conftest import Calls, every_store

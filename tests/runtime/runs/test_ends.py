@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from redrive import App, Cancel, CancelRequested, Filter, Flow, GiveUp, Policy, SyncFlow
-from redrive.app.workflow import Workflow
+from redrive.app.flows.workflow import Workflow
 from redrive.engine.lifecycle import State
 from redrive.errors import FlowMisused, IllegalMove, PayloadError
 from redrive.testing import VirtualClock, drain, replay

@@ -16,7 +16,7 @@ import pytest
 
 from redrive import App, Context, Filter, Flow, Policy, SyncFlow
 from redrive.app.loading import REFUSAL
-from redrive.app.task import Task
+from redrive.app.tasks.task import Task
 from redrive.engine.lifecycle import State
 from redrive.errors import FlowMisused, NonDeterminism
 from redrive.runtime.runs.branches import Branch

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from redrive import App, CancelRequested, Flow, GiveUp, SyncFlow
-from redrive.app.run import Run
+from redrive.app.flows.run import Run
 from redrive.errors import JobCancelled, JobDead
 from redrive.runtime.runs.conductor import Conductor
 from redrive.runtime.runs.steps import _Thread

@@ -14,7 +14,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.records import NEWEST, Filter, Hold
 from redrive.errors import StoreError
 from redrive.stores.operations import admin, bulk, jobs, redriving
-from redrive.stores.query import Operation, Query, Steps
+from redrive.stores.query import Operation, Query, Statements
 from tests.stores.helpers import FATAL, Harness, failed, new
 
 
@@ -292,7 +292,7 @@ def _read(store: Harness, operation: Operation[Any]) -> tuple[Any, list[tuple[Qu
     """Run an operation; return its result, and its statements with the number of rows that each has returned."""
     seen: list[tuple[Query, int]] = []
 
-    def watched() -> Steps[Any]:
+    def watched() -> Statements[Any]:
         """Note statements and rows."""
         answer: Any = None
         while True:

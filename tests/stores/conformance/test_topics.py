@@ -14,7 +14,7 @@ from redrive.errors import IllegalMove, LeaseLost, SubscriptionNotFound, TopicsR
 from redrive.stores.operations import admin, checks, events, jobs, redriving
 from redrive.stores.operations.topics import cluster, feed, lag, retention, subscriptions
 from redrive.stores.operations.topics.feed import FeedProgress, Lease, Reading
-from redrive.stores.query import Query, Steps, writes
+from redrive.stores.query import Query, Statements, writes
 from tests.stores.helpers import Harness, failed
 from tests.stores.topics import POLICY, Reader, payloads, publish
 
@@ -527,7 +527,7 @@ def test_a_database_in_a_file_needs_no_rebase(store: Harness):
 
 
 @writes
-def elsewhere() -> Steps[None]:
+def elsewhere() -> Statements[None]:
     """Store the identity of another server."""
     yield Query("meta_put", many=[{"key": cluster.KEY, "value": "another server"}])
 
@@ -591,7 +591,7 @@ def test_a_redriven_delivery_runs_again(store: Harness):
 
 
 @writes
-def spoiled() -> Steps[None]:
+def spoiled() -> Statements[None]:
     """Give the shard a feeder of another subscription."""
     where = {"topic": "pay", "subscription": "log", "shard": 0}
     yield Query("shard_feeder", many=[{**where, "job_id": 10**9}])

@@ -19,7 +19,7 @@ from redrive.stores.drivers.postgres import PostgresStore, parse_url
 from redrive.stores.drivers.postgres.sync import MigrationCursor
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs, workers
-from redrive.stores.query import Query, Steps, writes
+from redrive.stores.query import Query, Statements, writes
 from redrive.stores.store import Store
 from tests import postgres
 from tests.stores.helpers import new
@@ -113,7 +113,7 @@ def test_an_enqueue_of_one_statement_without_an_answer_is_of_unknown_outcome(sto
 
 
 @writes
-def _halted(halt: Callable[[str], list[int]]) -> Steps[None]:
+def _halted(halt: Callable[[str], list[int]]) -> Statements[None]:
     yield Query("clock", {"now": None})
     halt(NAME)
     yield Query("clock", {"now": None})
@@ -132,7 +132,7 @@ def test_idle_connections_that_do_not_answer_cost_one_timeout_in_all(store: Stor
     barrier = threading.Barrier(4)
 
     @writes
-    def together() -> Steps[None]:
+    def together() -> Statements[None]:
         yield Query("clock", {"now": None})
         barrier.wait(LONG)
 

@@ -20,7 +20,7 @@ from redrive.stores.drivers.postgres.statements import composed
 from redrive.stores.operations import admin, attempts, clock, jobs, leases, queues, workers
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.operations.runs import steps
-from redrive.stores.query import Batch, Operation, Query, Steps, writes
+from redrive.stores.query import Batch, Operation, Query, Statements, writes
 from tests.engine.helpers import claim
 from tests.stores.helpers import LONG, T0, new
 from tests.stores.runs import step
@@ -131,7 +131,7 @@ def test_an_operation_in_a_users_transaction_neither_begins_nor_ends_one():
 
 
 @writes
-def _forgiving() -> Steps[str]:
+def _forgiving() -> Statements[str]:
     try:
         yield Query("clock", {"now": None}, into=clock.Instant)
     except StoreBusy:
@@ -191,7 +191,7 @@ def test_the_last_of_several_statements_returns_the_rows():
 
 
 @writes
-def two_lasts() -> Steps[None]:
+def two_lasts() -> Statements[None]:
     """Declare the first of two queries the last."""
     yield Query("payload_insert", many=[])
     yield Query("payload_insert", many=[])

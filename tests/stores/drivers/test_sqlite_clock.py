@@ -18,7 +18,7 @@ from redrive.stores.opening import open_store
 from redrive.stores.operations import audit, jobs, leases, queues, workers
 from redrive.stores.operations.clock import ClockState, difference, instant, keep
 from redrive.stores.operations.leases import Ending
-from redrive.stores.query import Steps, reads
+from redrive.stores.query import Statements, reads
 from redrive.stores.store import Store
 from tests.stores.helpers import new, seconds
 
@@ -77,7 +77,7 @@ class Machine:
 
 
 @reads
-def _time() -> Steps[datetime]:
+def _time() -> Statements[datetime]:
     return (yield from instant(None))
 
 
@@ -104,7 +104,7 @@ def take(store: Store, worker_id: int) -> list[leases.Claim]:
 
 @pytest.mark.parametrize("step", [seconds(20), HOUR, -HOUR])
 def test_a_step_does_not_change_the_time_of_the_database(machine: Machine, step: timedelta):
-    """Steps of the clock do not change the time of the database; the difference is reported until it is gone."""
+    """Statements of the clock do not change the time of the database; the difference is reported until it is gone."""
     machine.passes(seconds(10))
     machine.set(step)
     first = machine.store.run(keep())

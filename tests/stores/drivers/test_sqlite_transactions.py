@@ -17,7 +17,7 @@ from redrive.stores.drivers.sqlite.transactions import SQLiteTransaction, SQLite
 from redrive.stores.drivers.sqlite.write_queue import WriteQueue
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs
-from redrive.stores.query import Query, Steps, writes
+from redrive.stores.query import Query, Statements, writes
 from redrive.stores.store import Store
 from tests.stores.helpers import T0, new
 
@@ -314,7 +314,7 @@ def test_transactions_begin_in_the_order_of_their_requests(patient: Store):
 
 
 @writes
-def noting(order: list[str]) -> Steps[None]:
+def noting(order: list[str]) -> Statements[None]:
     """Note that the transaction has begun."""
     order.append("redrive")
     yield Query("clock", {"now": None})

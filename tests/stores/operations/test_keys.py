@@ -11,7 +11,7 @@ from redrive.engine.records import KeyUntil, OnConflict
 from redrive.errors import DuplicateJob, StoreBusy
 from redrive.stores.operations import keys
 from redrive.stores.operations.keys import Holder, KeyRequest
-from redrive.stores.query import Operation, Steps
+from redrive.stores.query import Operation, Statements
 from tests.stores.helpers import T0, new, seconds
 from tests.stores.operations.conversing import converse, names
 
@@ -22,7 +22,7 @@ OTHER = Holder("send", "u", 9, "send", State.READY, debounced=False)
 def taking(*wanted: KeyRequest) -> Operation[dict[int, Holder]]:
     """Take unique keys."""
 
-    def steps() -> Steps[dict[int, Holder]]:
+    def steps() -> Statements[dict[int, Holder]]:
         return (yield from keys.take(keys.UNIQUE, wanted))
 
     return Operation("taking", steps(), writes=True)
@@ -62,7 +62,7 @@ def placing(*numbers: int) -> Operation[dict[int, int]]:
     """Place debounced calls, by default one, as job 7."""
     call = replace(new(), key="u", key_until=KeyUntil.START, on_conflict=OnConflict.BOUNCE, latest=seconds(5))
 
-    def steps() -> Steps[dict[int, int]]:
+    def steps() -> Statements[dict[int, int]]:
         return (yield from keys.take_for_new(dict.fromkeys(numbers or (7,), call), T0))
 
     return Operation("placing", steps(), writes=True)

@@ -18,7 +18,7 @@ from redrive.stores.operations.machines.finish import finish_all
 from redrive.stores.operations.machines.rows import InstanceEvent, MaybeLocked, Start
 from redrive.stores.operations.machines.send import Busy, SentStatus
 from redrive.stores.operations.redriving import JobFamily
-from redrive.stores.query import Steps, writes
+from redrive.stores.query import Statements, writes
 from tests.engine.helpers import job
 from tests.stores.helpers import T0, new
 from tests.stores.operations.conversing import CLOCK, converse, names
@@ -118,7 +118,7 @@ def test_an_end_without_its_event_is_written(has_catch: bool):
     """Ends of transitions without their event change the instance alone."""
 
     @writes
-    def end() -> Steps[None]:
+    def end() -> Statements[None]:
         yield from finish_all([replace(ENDED, has_catch=has_catch)], T0)
 
     running = replace(INSTANCE, status=InstanceStatus.RUNNING, error=None)

@@ -15,7 +15,7 @@ from redrive.engine.origin import Kind, Origin, OriginResult
 from redrive.engine.recurring import CronDefinition, Overlap, ScheduleRecord
 from redrive.errors import NotTracked, ScheduleError
 from redrive.schedule import RefreshState, refresh
-from redrive.stores.operations import created_crons, crons
+from redrive.stores.operations import crons
 from redrive.stores.operations.refresh import finish, manage
 from redrive.stores.query import Operation, Query
 from tests.engine.helpers import job as a_job
@@ -163,4 +163,4 @@ def test_a_cron_that_is_deleted_while_its_job_ends_is_left_alone():
 def test_the_first_of_two_concurrent_creations_wins():
     """Creation that has found no row, and then the row of another process with other values, is refused."""
     with pytest.raises(ScheduleError, match="the cron 'nightly' exists with other values"):
-        converse(created_crons.create(cron(), now=None), CLOCK, [], [], [row_of(cron("45 * * * *"))])
+        converse(crons.create(cron(), now=None), CLOCK, [], [], [row_of(cron("45 * * * *"))])

@@ -10,7 +10,7 @@ from redrive.engine.topics import Shard
 from redrive.errors import TopicsRestored
 from redrive.stores.operations.topics import cluster
 from redrive.stores.operations.topics.cluster import Cluster
-from redrive.stores.query import Query, Steps, reads
+from redrive.stores.query import Query, Statements, reads
 from tests.stores.operations.conversing import CLOCK, converse, names
 
 HERE = Cluster("this server", 100, 99)
@@ -19,7 +19,7 @@ OTHER = Shard("pay", "log", 1, 2, 0, 0, "5:5:", None, None, 0, 0, [], 0, None, N
 
 
 @reads
-def checked() -> Steps[None]:
+def checked() -> Statements[None]:
     """Check the identity."""
     yield from cluster.check()
 

@@ -19,7 +19,7 @@ from django.test.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from redrive.app.app import App
-from redrive.app.task import Task
+from redrive.app.tasks.task import Task
 from redrive.contrib.django import compat, results
 from redrive.contrib.django.options import BackendOptions, read
 from redrive.contrib.django.orm import connected

@@ -14,7 +14,7 @@ from django.utils import timezone
 from redrive.contrib.django import checks, compat, results
 from redrive.contrib.django.app import DjangoApp, app_of, record_task
 from redrive.stores.operations.clock import instant
-from redrive.stores.query import Steps, reads
+from redrive.stores.query import Statements, reads
 
 
 class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has no type information
@@ -134,5 +134,5 @@ class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has
 
 
 @reads
-def _now(now: datetime | None) -> Steps[datetime]:
+def _now(now: datetime | None) -> Statements[datetime]:
     return (yield from instant(now))

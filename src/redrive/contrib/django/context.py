@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from redrive.app.context import Context
+from redrive.app.attempts.context import Context
 from redrive.contrib.django import compat
 from redrive.contrib.django.orm import AtomicTransaction
 from redrive.errors import ConfigurationError

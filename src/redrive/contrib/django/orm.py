@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections, connections, reset_queries, transaction
 
-from redrive.app.attempt_handle import AttemptHandle
-from redrive.app.context import Transaction
+from redrive.app.attempts.context import Transaction
+from redrive.app.attempts.handle import AttemptHandle
 from redrive.errors import ConfigurationError
 from redrive.stores.query import Operation
 from redrive.stores.store import AsyncStoreTransaction, Store, StoreTransaction

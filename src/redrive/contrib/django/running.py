@@ -15,9 +15,9 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from redrive.app.attempt_handle import AttemptHandle, Stop
-from redrive.app.catch import CatchRequest
-from redrive.app.context import Context
+from redrive.app.attempts.context import Context
+from redrive.app.attempts.handle import AttemptHandle, Stop
+from redrive.app.tasks.catch import CatchRequest
 from redrive.contrib.django import compat, results
 from redrive.contrib.django.context import JobContext
 from redrive.contrib.django.orm import connected

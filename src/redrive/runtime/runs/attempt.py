@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from redrive.app.app import App
-from redrive.app.effects import CURRENT as EFFECTS
-from redrive.app.failures import ERROR_TEXT, clean
-from redrive.app.workflow import Workflow
+from redrive.app.attempts.effects import CURRENT as EFFECTS
+from redrive.app.flows.calls import ChildCall, GatherCall, OneCall, SleepCall, StepCall, WaitCall
+from redrive.app.flows.workflow import Workflow
+from redrive.app.tasks.failures import ERROR_TEXT, clean
 from redrive.clock import SystemClock
 from redrive.engine.lease import limit_of
 from redrive.engine.outcome import Held, Outcome, Unreadable
@@ -23,11 +24,63 @@ from redrive.errors import ConfigurationError, PayloadError
 from redrive.runtime import layers
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.handlers import TimeLimits
-from redrive.runtime.runs.conductor import Conductor
-from redrive.runtime.runs.passes import new_pass
-from redrive.runtime.runs.recorder import StoreRecorder
+from redrive.runtime.runs.body import BodyCalls
+from redrive.runtime.runs.branches import Branch
+from redrive.runtime.runs.conductor import Conductor, StartThread
+from redrive.runtime.runs.groups import run_group
+from redrive.runtime.runs.recorder import Recorder, StoreRecorder
+from redrive.runtime.runs.steps import run_step
+from redrive.runtime.runs.undo import Undos
+from redrive.runtime.runs.waits import call_child, sleep, wait_for
 from redrive.runtime.threads import Threads
 from redrive.stores.operations.workers import Asked
+
+
+def new_pass(  # noqa: PLR0913 - the parts of a worker that a run needs
+    claim: Claim,
+    workflow: Workflow[Any, Any, Any],
+    state: RunState,
+    recorder: Recorder,
+    *,
+    app: App,
+    functions: PolicyFunctions,
+    now: Callable[[], datetime],
+    start_thread: StartThread | None,
+    asleep: Callable[[float], Coroutine[Any, Any, None]],
+    within: Callable[[Awaitable[Any]], Awaitable[Any]],
+    cut_off: Callable[[], bool],
+) -> Conductor:
+    """Return the conductor of one pass; see `Conductor`."""
+    return Conductor(
+        claim,
+        workflow,
+        state,
+        recorder,
+        calls=lambda conductor: BodyCalls(conductor, _carry_out),
+        undos=Undos(state.steps),
+        app=app,
+        functions=functions,
+        now=now,
+        start_thread=start_thread,
+        asleep=asleep,
+        within=within,
+        cut_off=cut_off,
+    )
+
+
+def _carry_out(conductor: Conductor, branch: Branch, asked: OneCall) -> Coroutine[Any, Any, Any]:
+    """Return the coroutine that carries out what a branch asks for."""
+    match asked:
+        case StepCall():
+            return run_step(conductor, branch, asked)
+        case SleepCall():
+            return sleep(conductor, branch, asked)
+        case WaitCall():
+            return wait_for(conductor, branch, asked)
+        case ChildCall():
+            return call_child(conductor, branch, asked)
+        case GatherCall():
+            return run_group(conductor, branch, asked)
 
 
 class RunAttempts:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime
 from typing import Any, NoReturn
 
-from redrive.app.flow import FlowCall
-from redrive.app.flow_calls import Asked, GatherCall
+from redrive.app.flows.calls import GatherCall, OneCall
+from redrive.app.flows.flow import FlowCall
+from redrive.app.flows.rng import FlowRandom
 from redrive.app.loading import REFUSAL
-from redrive.app.rng import FlowRandom
 from redrive.engine.outcome import Restarted
 from redrive.engine.replay import StepRequest
 from redrive.engine.runs import StepKind
@@ -32,7 +32,7 @@ class BodyCalls:
     """
 
     def __init__(
-        self, conductor: Conductor, carry_out: Callable[[Conductor, Branch, Asked], Coroutine[Any, Any, Any]]
+        self, conductor: Conductor, carry_out: Callable[[Conductor, Branch, OneCall], Coroutine[Any, Any, Any]]
     ) -> None:
         self._pass = conductor
         self._carry_out = carry_out
@@ -51,7 +51,7 @@ class BodyCalls:
         """Record that the body has made a call that it must await."""
         self._pass.announced.add(call)
 
-    async def perform(self, asked: Asked, call: FlowCall[Any] | None = None) -> Any:
+    async def perform(self, asked: OneCall, call: FlowCall[Any] | None = None) -> Any:
         """Carry out what a coroutine asks for."""
         if call is not None:
             if call not in self._pass.announced:
@@ -73,7 +73,7 @@ class BodyCalls:
                 for work in asked.branches:
                     self._pass.forget(work)
 
-    def perform_in_thread(self, asked: Asked) -> Any:
+    def perform_in_thread(self, asked: OneCall) -> Any:
         """Carry out what a thread asks for."""
         branch = self._current(asked.line)
         helper = carrying(self._in_helper(branch, asked))
@@ -82,7 +82,7 @@ class BodyCalls:
         except ExitInTask as exit_in_task:
             raise exit_in_task.error from None
 
-    async def _in_helper(self, branch: Branch, asked: Asked) -> Any:
+    async def _in_helper(self, branch: Branch, asked: OneCall) -> Any:
         # The task has a copy of the context of the body.
         REFUSAL.set(None)
         if branch.thread is None:

@@ -12,7 +12,7 @@ from datetime import datetime
 from types import CoroutineType
 from typing import Any, TypeVar
 
-from redrive.app.rng import FlowRandom
+from redrive.app.flows.rng import FlowRandom
 from redrive.engine.runs import SignalRecord, StepRecord
 from redrive.engine.steps import NewStep, StepEnd
 from redrive.errors import FlowInterrupt

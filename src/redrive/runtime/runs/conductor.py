@@ -23,13 +23,13 @@ from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from redrive.app.app import App
-from redrive.app.failures import carried, permanent
-from redrive.app.flow import ConductorProtocol, Flow, FlowCall
-from redrive.app.flow_calls import ChildCall, StepCall, StepFunction, Undo
+from redrive.app.flows.calls import ChildCall, StepCall, StepFunction, Undo
+from redrive.app.flows.flow import ConductorProtocol, Flow, FlowCall
+from redrive.app.flows.run_errors import rebuilt
+from redrive.app.flows.sync_flow import SyncFlow
+from redrive.app.flows.workflow import Workflow
 from redrive.app.loading import REFUSAL
-from redrive.app.run_errors import rebuilt
-from redrive.app.sync_flow import SyncFlow
-from redrive.app.workflow import Workflow
+from redrive.app.tasks.failures import carried, permanent
 from redrive.clock import SystemClock
 from redrive.engine.lease import THREAD_GRACE, limit_of
 from redrive.engine.lifecycle import FINAL
@@ -66,8 +66,7 @@ from redrive.runtime.runs.branches import (
     StepInterrupted,
     carrying,
 )
-from redrive.runtime.runs.inbox import Inbox
-from redrive.runtime.runs.receipts import Receipts
+from redrive.runtime.runs.receipts import Inbox, Receipts
 from redrive.runtime.runs.recorder import Recorder
 from redrive.runtime.runs.refused import BodyRefusal
 from redrive.runtime.runs.rows import PendingRows

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from redrive.app.flow import FlowCall
-from redrive.app.flow_calls import GatherCall, OnError
+from redrive.app.flows.calls import GatherCall, OnError
+from redrive.app.flows.flow import FlowCall
 from redrive.engine.replay import StepRequest
 from redrive.engine.runs import RACE, StepKind, branch_path
 from redrive.engine.steps import NewStep

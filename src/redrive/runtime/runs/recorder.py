@@ -9,7 +9,7 @@ from contextvars import copy_context
 from typing import Any, Protocol, TypeVar
 
 from redrive.app.app import App
-from redrive.app.flow_calls import ChildCall, StepCall
+from redrive.app.flows.calls import ChildCall, StepCall
 from redrive.clock import Clock
 from redrive.engine.records import Claim
 from redrive.engine.runs import RunFlags, RunRecord, SignalRecord, StepKind, StepRecord, check_size, child_id

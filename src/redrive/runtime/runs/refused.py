@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, takewhile
 from typing import Any
 
-from redrive.app.flow_calls import place
+from redrive.app.flows.calls import place
 from redrive.app.loading import Place, callers, of_user
 from redrive.errors import FlowMisused
 from redrive.runtime.runs.branches import Branch

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from redrive.app.flow_calls import ChildCall, StepCall
-from redrive.app.workflow import Workflow
+from redrive.app.flows.calls import ChildCall, StepCall
+from redrive.app.flows.workflow import Workflow
 from redrive.engine.replay import describe_run
 from redrive.engine.runs import RunFlags, RunState, StepRecord, check_values
 from redrive.engine.steps import StepEnd

@@ -19,9 +19,9 @@ from typing import Any
 
 from msgspec import structs
 
-from redrive.app.failures import permanent
-from redrive.app.flow_calls import StepCall, StepFunction, Undo
-from redrive.app.run_errors import stored
+from redrive.app.flows.calls import StepCall, StepFunction, Undo
+from redrive.app.flows.run_errors import stored
+from redrive.app.tasks.failures import permanent
 from redrive.clock import SystemClock
 from redrive.engine.lease import THREAD_GRACE, limit_of
 from redrive.engine.outcome import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded

@@ -14,9 +14,9 @@ from typing import Any
 
 from msgspec import structs
 
-from redrive.app.failures import failed
-from redrive.app.flow_calls import StepFunction, Undo
-from redrive.app.run_errors import rebuilt, stored
+from redrive.app.flows.calls import StepFunction, Undo
+from redrive.app.flows.run_errors import rebuilt, stored
+from redrive.app.tasks.failures import failed
 from redrive.engine.outcome import Cancelled, Expired, Failed, Held, Outcome, Parked
 from redrive.engine.runs import UNDO_MARK, StepError, StepKind, StepOutcome, StepRecord, undo_path
 from redrive.engine.settle import DEADLINE

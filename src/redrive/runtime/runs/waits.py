@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from redrive.app.flow_calls import ChildCall, SleepCall, WaitCall, read_value
+from redrive.app.flows.calls import ChildCall, SleepCall, WaitCall, read_value
 from redrive.engine.lifecycle import State
 from redrive.engine.replay import StepRequest, shown
 from redrive.engine.runs import StepError, StepKind, StepOutcome, StepRecord

@@ -19,7 +19,7 @@ from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import cancel_jobs
 from redrive.stores.operations.jobs import documents_of, lock
-from redrive.stores.query import Query, Rows, Steps, reads, wakes
+from redrive.stores.query import Query, Rows, Statements, reads, wakes
 
 # The number of jobs up to which ids are read from a partial index first. If there are more, the table is scanned.
 FEW = 5_000
@@ -52,7 +52,7 @@ class BulkResult(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def select(wanted: Filter) -> Steps[tuple[JobRecord, ...]]:
+def select(wanted: Filter) -> Statements[tuple[JobRecord, ...]]:
     """Return the jobs that match a filter, in its order."""
     return tuple((yield from selected(wanted)))
 
@@ -61,7 +61,7 @@ def select(wanted: Filter) -> Steps[tuple[JobRecord, ...]]:
 # are few, their ids are read there. Otherwise the table is scanned in the order of the filter, where many of them come
 # early. The newest dead jobs may be older than millions of others, so they are always read from their index. Succeeded
 # and cancelled jobs are found by a scan, unless few jobs have the tag of the filter.
-def selected(wanted: Filter, *, restarting: bool = False, unfinished: bool = False) -> Steps[Sequence[JobRecord]]:
+def selected(wanted: Filter, *, restarting: bool = False, unfinished: bool = False) -> Statements[Sequence[JobRecord]]:
     """Return the jobs that match a filter, in its order, as a part of a larger operation.
 
     With `unfinished` those that have ended may be left out, so that few others are found without reading them.
@@ -92,7 +92,7 @@ def selected(wanted: Filter, *, restarting: bool = False, unfinished: bool = Fal
 # A statement that compares errors sees them as they are stored, secrets included. If its rows were the answer, a reader
 # who is not shown a secret could find it letter by letter; and if only its rows were read further, by the time of the
 # search. For such a reader it has the other conditions only, so that the rows that are read do not depend on secrets.
-def _matching(query: Query, wanted: Filter) -> Steps[Sequence[JobRecord]]:
+def _matching(query: Query, wanted: Filter) -> Statements[Sequence[JobRecord]]:
     """Return the rows of a statement that match a filter, also where errors are searched as they are shown."""
     rows: Sequence[JobRecord]
     if wanted.error is None:
@@ -115,7 +115,7 @@ def _matching(query: Query, wanted: Filter) -> Steps[Sequence[JobRecord]]:
             params["after_id" if wanted.oldest_first else "before_id"] = rows[-1].id
 
 
-def _found(search: ErrorSearch, rows: Sequence[JobRecord]) -> Steps[list[JobRecord]]:
+def _found(search: ErrorSearch, rows: Sequence[JobRecord]) -> Statements[list[JobRecord]]:
     """Return the jobs with an error in which a search finds its text."""
     found: list[JobRecord] = []
     for first in range(0, len(rows), _AT_ONCE):
@@ -134,7 +134,7 @@ def _params(wanted: Filter, *, restarting: bool = False) -> dict[str, object]:
     return params
 
 
-def few(wanted: Filter, *, unfinished: bool = False) -> Steps[list[int] | None]:
+def few(wanted: Filter, *, unfinished: bool = False) -> Statements[list[int] | None]:
     """Return the ids among which all matches are, if they are known or found in an index and few."""
     if wanted.ids is not None:
         return list(wanted.ids)
@@ -161,12 +161,12 @@ def _is_dead_group(wanted: Filter) -> bool:
     return wanted.group is not None and wanted.state is State.DEAD and wanted.caught is False
 
 
-def _grouped(wanted: Filter) -> Steps[Rows]:
+def _grouped(wanted: Filter) -> Statements[Rows]:
     window = {"after_id": wanted.after_id, "before_id": wanted.before_id}
     return (yield Query("jobs_grouped", {"group": wanted.group, **window, "most": FEW}))
 
 
-def _newest_dead(wanted: Filter, params: dict[str, object]) -> Steps[Sequence[JobRecord]]:
+def _newest_dead(wanted: Filter, params: dict[str, object]) -> Statements[Sequence[JobRecord]]:
     """Return the newest dead jobs that match; only dead jobs are read."""
     found: list[JobRecord] = []
     while True:
@@ -178,7 +178,7 @@ def _newest_dead(wanted: Filter, params: dict[str, object]) -> Steps[Sequence[Jo
         wanted = replace(wanted, before_id=ids[-1])
 
 
-def _dead(wanted: Filter) -> Steps[Rows]:
+def _dead(wanted: Filter) -> Statements[Rows]:
     """Return the ids of the newest dead jobs, of an error group if one is wanted."""
     if _is_dead_group(wanted):
         return (yield from _grouped(wanted))
@@ -199,7 +199,7 @@ class JobPage(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def page(wanted: Filter, *, budget: int) -> Steps[JobPage]:
+def page(wanted: Filter, *, budget: int) -> Statements[JobPage]:
     """Return the newest jobs that match, from at most `budget` rows of the table.
 
     A condition that few jobs meet would otherwise read all of them. Jobs in an index that are few are always found, and
@@ -230,7 +230,7 @@ _SCHEDULED = [each.value for each in Hold if each is not Hold.RETRY]
 @reads
 def stats(
     *, after_id: int = 0, task: str | None = None, most: int = COUNTED, now: datetime | None = None
-) -> Steps[Stats]:
+) -> Statements[Stats]:
     """Count jobs by state, of one task if given, with ids larger than `after_id`; no count exceeds `most`."""
     # Succeeded and cancelled jobs have no index of their own, which every job would have to pay for: they are counted
     # among the newest jobs, as many as `most`.
@@ -242,7 +242,9 @@ def stats(
 
 
 @wakes
-def cancel(job_id: int, *, why: str | None = None, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[bool]:
+def cancel(
+    job_id: int, *, why: str | None = None, actor: str = UNKNOWN, now: datetime | None = None
+) -> Statements[bool]:
     """Cancel a job, and return True if this call changed something. A final job stays as it is.
 
     The worker that runs it loses the lease, so a late completion changes nothing. A run takes its steps back before it
@@ -259,7 +261,7 @@ def cancel(job_id: int, *, why: str | None = None, actor: str = UNKNOWN, now: da
 @wakes
 def cancel_all(
     wanted: Filter, *, why: str | None = None, actor: str = UNKNOWN, now: datetime | None = None
-) -> Steps[BulkResult]:
+) -> Statements[BulkResult]:
     """Cancel the jobs that match a filter and have not ended; at most ``wanted.limit`` jobs are read."""
     at = yield from instant(now)
     jobs = yield from selected(replace(wanted, oldest_first=True))
@@ -270,7 +272,7 @@ def cancel_all(
 
 
 @wakes
-def skip(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[bool]:
+def skip(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[bool]:
     """Unblock the partition of an ordered queue that a dead job blocks. The job stays dead.
 
     Return True if the job blocked its partition; one that was skipped before or was caught does not. Raise
@@ -286,7 +288,7 @@ def skip(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> S
 
 
 @reads
-def identify(key: str) -> Steps[str]:
+def identify(key: str) -> Statements[str]:
     """Return a value of the table ``redrive_meta``, such as ``uid``, the name of this database in idempotency keys.
 
     Raise `StoreOpenError` if there is none.

@@ -22,7 +22,7 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import find
 from redrive.stores.operations.keys import drop
 from redrive.stores.operations.origins import write_all
-from redrive.stores.query import Query, Steps, reads, wakes, writes
+from redrive.stores.query import Query, Statements, reads, wakes, writes
 
 # The outcome of an attempt after the end of its wait; the external work may have happened or not.
 NOT_COMPLETED = Failed(
@@ -44,7 +44,7 @@ class ProgressReport(msgspec.Struct, frozen=True, gc=False):
 
 
 @writes
-def report(reports: Sequence[ProgressReport], *, now: datetime | None = None) -> Steps[frozenset[int]]:
+def report(reports: Sequence[ProgressReport], *, now: datetime | None = None) -> Statements[frozenset[int]]:
     """Write the reports of handlers with current leases, and return these leases."""
     at = yield from instant(now)
     rows = [{"job_id": each.job_id, "lease_id": each.lease_id, "details": each.details, "now": at} for each in reports]
@@ -52,14 +52,14 @@ def report(reports: Sequence[ProgressReport], *, now: datetime | None = None) ->
 
 
 @reads
-def progress(job_id: int) -> Steps[Progress | None]:
+def progress(job_id: int) -> Statements[Progress | None]:
     """Return the last progress report of a job, if there is one."""
     rows: Sequence[Progress] = yield Query("progress_of", {"job_id": job_id}, into=Progress)
     return rows[0] if rows else None
 
 
 @reads
-def is_current(job_id: int, lease_id: int) -> Steps[bool]:
+def is_current(job_id: int, lease_id: int) -> Statements[bool]:
     """Return True if the lease of an attempt is current."""
     rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
     return bool(rows) and rows[0].lease_id == lease_id
@@ -81,7 +81,7 @@ class NextTimeout(msgspec.Struct, frozen=True, gc=False):
 @wakes
 def complete(
     job_id: int, lease_id: int, outcome: Succeeded | Failed, sample: float, *, now: datetime | None = None
-) -> Steps[Transition | None]:
+) -> Statements[Transition | None]:
     """End an open attempt from outside; return None if the same completion has ended it before.
 
     Raise `JobNotFound`; `LeaseLost` if the attempt ended otherwise, or its wait is over; or `StoreError` if the outcome
@@ -108,7 +108,7 @@ def complete(
 
 # A caller that received no reply may send the same completion twice. The history and the result show that it is the
 # same: the second one succeeds and changes nothing.
-def _check_same(job: JobRecord, lease_id: int, outcome: Succeeded | Failed) -> Steps[None]:
+def _check_same(job: JobRecord, lease_id: int, outcome: Succeeded | Failed) -> Statements[None]:
     """Raise `LeaseLost` unless the attempt has ended by the same completion."""
     lines: Sequence[AttemptRecord] = yield Query("attempts_of", {"job_id": job.id}, into=AttemptRecord)
     line = next((each for each in lines if each.lease_id == lease_id), None)
@@ -131,7 +131,7 @@ def _ended(line: AttemptRecord) -> str:
 
 
 @reads
-def until_expiry(*, now: datetime | None = None) -> Steps[timedelta | None]:
+def until_expiry(*, now: datetime | None = None) -> Statements[timedelta | None]:
     """Return the time until the next wait is over or the next job expires, not positive if one is; None without any."""
     rows: Sequence[NextTimeout] = yield Query("next_timeout", {"now": now}, into=NextTimeout)
     first = min((each for each in (rows[0].over_at, rows[0].expires_at) if each is not None), default=None)
@@ -141,7 +141,7 @@ def until_expiry(*, now: datetime | None = None) -> Steps[timedelta | None]:
 @wakes
 def expire_waits(
     budget: int, samples: Iterable[float], *, now: datetime | None = None
-) -> Steps[tuple[Transition, ...]]:
+) -> Statements[tuple[Transition, ...]]:
     """End attempts after the end of their waits; none are left if fewer than the budget ended."""
     at = yield from instant(now)
     rows: Sequence[Claim] = yield Query("overdue", {"now": at, "budget": budget}, into=Claim)
@@ -162,7 +162,7 @@ _NOT_STARTED = "it had not started when it expired"
 
 # A claim takes no expired job, so none starts before it is cancelled here. Its catch task does not run: nothing failed.
 @wakes
-def expire(budget: int, *, now: datetime | None = None) -> Steps[tuple[JobRecord, ...]]:
+def expire(budget: int, *, now: datetime | None = None) -> Statements[tuple[JobRecord, ...]]:
     """Cancel jobs that have expired before they started; none are left if fewer than the budget were cancelled."""
     at = yield from instant(now)
     params = {"now": at, "budget": budget, "note": _NOT_STARTED, "reason": EXPIRED}

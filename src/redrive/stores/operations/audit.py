@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from redrive.engine.records import AuditEntry, Filter
-from redrive.stores.query import Query, Steps, reads
+from redrive.stores.query import Query, Statements, reads
 
 # The default actor.
 UNKNOWN = "unknown"
@@ -19,7 +19,7 @@ SYSTEM = "redrive"
 CLOCK_SET_BACK = "clock_set_back"
 
 
-def record(at: datetime, actor: str, action: str, **details: object) -> Steps[None]:
+def record(at: datetime, actor: str, action: str, **details: object) -> Statements[None]:
     """Write an entry as a part of a larger operation; `action` is one word, and details that are None are left out.
 
     The detail ``operation`` is the bulk operation of which the change is a part.
@@ -36,6 +36,6 @@ def conditions(wanted: Filter) -> dict[str, object]:
 
 
 @reads
-def audit(*, before_id: int | None = None, limit: int = 100) -> Steps[tuple[AuditEntry, ...]]:
+def audit(*, before_id: int | None = None, limit: int = 100) -> Statements[tuple[AuditEntry, ...]]:
     """Return entries before `before_id`, newest first."""
     return tuple((yield Query("audit_select", {"before_id": before_id, "count": limit}, into=AuditEntry)))

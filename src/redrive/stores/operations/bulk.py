@@ -36,7 +36,7 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import cancel_jobs
 from redrive.stores.operations.redriving import Restart, choose, put_policies, repolicies, restarted
 from redrive.stores.operations.runs.endings import is_run, standing_of
-from redrive.stores.query import Query, Steps, reads, wakes_if_any, writes
+from redrive.stores.query import Query, Statements, reads, wakes_if_any, writes
 
 #: Jobs that a preview counts.
 COUNTED: Final = 10_000
@@ -137,7 +137,7 @@ def preview(  # noqa: PLR0913 - the choices of an operator, and the result of an
     bound_id: int | None = None,
     frozen_at: datetime | None = None,
     now: datetime | None = None,
-) -> Steps[BulkPreview]:
+) -> Statements[BulkPreview]:
     """Count the jobs that an operation would change, at most `COUNTED`; `wanted` is what `scoped` has returned.
 
     A bound and an instant are those of an earlier preview.
@@ -169,7 +169,7 @@ def preview(  # noqa: PLR0913 - the choices of an operator, and the result of an
     )
 
 
-def _window(action: BulkAction, wanted: Filter, stride: int) -> Steps[int | None]:
+def _window(action: BulkAction, wanted: Filter, stride: int) -> Statements[int | None]:
     """Return the id before which to stop reading the table; None if an index finds all jobs or few rows are left."""
     is_dead = wanted.ids is None and wanted.state is State.DEAD and wanted.caught is False
     if wanted.reads_errors:
@@ -193,7 +193,7 @@ class _Found(msgspec.Struct, gc=False):
     last_id: int | None = None  # the last job that was read; None when no more match
 
 
-def _found(action: BulkAction, wanted: Filter, options: BulkOptions, at: datetime) -> Steps[_Found]:
+def _found(action: BulkAction, wanted: Filter, options: BulkOptions, at: datetime) -> Statements[_Found]:
     if action is BulkAction.REDRIVE:
         chosen = yield from choose(wanted, most=COUNTED)
         return _Found(chosen.jobs, chosen.kept, last_id=chosen.last_id)
@@ -211,7 +211,7 @@ def _found(action: BulkAction, wanted: Filter, options: BulkOptions, at: datetim
 @writes
 def start(
     found: BulkPreview, *, rate: Rate | None = None, actor: str = UNKNOWN, now: datetime | None = None
-) -> Steps[BulkOperation]:
+) -> Statements[BulkOperation]:
     """Start the operation of a preview; return the one that runs already if it is equal."""
     at = yield from instant(now)
     speed = None if rate is None else str(rate)
@@ -225,7 +225,7 @@ def start(
 
 def _insert(
     found: BulkPreview | BulkOperation, given: Mapping[str, object], at: datetime, actor: str, *, last_id: int
-) -> Steps[int | None]:
+) -> Statements[int | None]:
     params = {
         **given,
         "wanted": msgspec.json.encode(found.wanted).decode(),
@@ -246,7 +246,7 @@ def _insert(
     return number
 
 
-def _get(number: int) -> Steps[BulkOperation]:
+def _get(number: int) -> Statements[BulkOperation]:
     rows = yield Query("operation_get", {"id": number}, into=BulkOperation)
     if not rows:
         raise OperationNotFound(f"there is no operation {number}")
@@ -255,24 +255,24 @@ def _get(number: int) -> Steps[BulkOperation]:
 
 
 @reads
-def get(number: int) -> Steps[BulkOperation]:
+def get(number: int) -> Statements[BulkOperation]:
     """Return an operation; raise `OperationNotFound`."""
     return (yield from _get(number))
 
 
 @reads
-def select(*, before_id: int | None = None, limit: int = 100) -> Steps[tuple[BulkOperation, ...]]:
+def select(*, before_id: int | None = None, limit: int = 100) -> Statements[tuple[BulkOperation, ...]]:
     """Return operations before `before_id`, newest first."""
     return tuple((yield Query("operations_select", {"before_id": before_id, "count": limit}, into=BulkOperation)))
 
 
 @reads
-def lines(number: int, *, after_id: int = 0, limit: int = 100) -> Steps[tuple[BulkLine, ...]]:
+def lines(number: int, *, after_id: int = 0, limit: int = 100) -> Statements[tuple[BulkLine, ...]]:
     """Return the lines of the audit log about an operation after `after_id`, oldest first."""
     return (yield from _lines(number, after_id, limit))
 
 
-def _lines(number: int, after_id: int, limit: int) -> Steps[tuple[BulkLine, ...]]:
+def _lines(number: int, after_id: int, limit: int) -> Statements[tuple[BulkLine, ...]]:
     params = {"operation_id": number, "after_id": after_id, "count": limit}
     entries: Sequence[AuditEntry] = yield Query("audit_of_operation", params, into=AuditEntry)
     read = ((each, msgspec.json.decode(each.details, type=_Details)) for each in entries)
@@ -288,7 +288,7 @@ class _Details(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def look(*, now: datetime | None = None) -> Steps[NextBatch | None]:
+def look(*, now: datetime | None = None) -> Statements[NextBatch | None]:
     """Return the operation with the batch that is due first; None if none runs."""
     rows: Sequence[_NextRow] = yield Query("operation_next", into=_NextRow)
     if not rows:
@@ -298,7 +298,7 @@ def look(*, now: datetime | None = None) -> Steps[NextBatch | None]:
 
 
 @wakes_if_any
-def carry_out(number: int, *, now: datetime | None = None) -> Steps[BulkBatch | None]:
+def carry_out(number: int, *, now: datetime | None = None) -> Statements[BulkBatch | None]:
     """Write the next batch of an operation; None if none is due, or another process writes it."""
     at = yield from instant(now)
     rows = yield Query("operation_take", {"id": number, "before": at + AHEAD}, into=BulkOperation)
@@ -316,7 +316,7 @@ def carry_out(number: int, *, now: datetime | None = None) -> Steps[BulkBatch | 
     return BulkBatch(after, done.ids)
 
 
-def _batch(operation: BulkOperation, at: datetime) -> Steps[BulkResult]:
+def _batch(operation: BulkOperation, at: datetime) -> Statements[BulkResult]:
     """Change the jobs of the next batch."""
     wanted, action = operation.batch, operation.action
     until = yield from _window(action, wanted, STRIDE)
@@ -346,7 +346,7 @@ def _mark(number: int) -> str:
 # The lines of the audit log have the jobs of each batch. A job is taken back only if nothing has changed it since: one
 # that was redriven has the note of the operation until it starts, and one that was cancelled has ended at the instant
 # of the batch.
-def _undo(operation: BulkOperation, at: datetime) -> Steps[BulkResult]:
+def _undo(operation: BulkOperation, at: datetime) -> Statements[BulkResult]:
     """Take one batch of another operation back."""
     undone = operation.undoes or 0
     found = yield from _lines(undone, operation.last_id, 1)
@@ -370,12 +370,12 @@ def _undo(operation: BulkOperation, at: datetime) -> Steps[BulkResult]:
     return BulkResult(tuple(ids), (*kept, *stay), line.id)
 
 
-def _nothing() -> Steps[BulkResult]:
+def _nothing() -> Statements[BulkResult]:
     yield from ()
     return BulkResult(())
 
 
-def _asked(runs: Sequence[int]) -> Steps[dict[int, datetime | None]]:
+def _asked(runs: Sequence[int]) -> Statements[dict[int, datetime | None]]:
     """Return when the cancellation of each of these runs was requested."""
     found = (yield from standing_of(runs)) if runs else {}
     return {number: run.cancel_at for number, run in found.items()}
@@ -398,14 +398,14 @@ def _why_kept(job: JobRecord | None) -> str:
 
 
 @writes
-def failed(number: int, error: str, *, now: datetime | None = None) -> Steps[None]:
+def failed(number: int, error: str, *, now: datetime | None = None) -> Statements[None]:
     """Store why a batch failed, and try it again later."""
     at = yield from instant(now)
     yield Query("operation_failed", {"id": number, "error": error, "next_at": at + AFTER_ERROR})
 
 
 @writes
-def stop(number: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[BulkOperation]:
+def stop(number: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[BulkOperation]:
     """End an operation; what it has done stays. Raise `OperationNotFound`, or `IllegalMove` if it does not run."""
     at = yield from instant(now)
     if not (yield from _stopped(number, at, actor)):
@@ -414,7 +414,7 @@ def stop(number: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> S
     return (yield from _get(number))
 
 
-def _stopped(number: int, at: datetime, actor: str) -> Steps[bool]:
+def _stopped(number: int, at: datetime, actor: str) -> Statements[bool]:
     if not (yield Query("operation_stop", {"id": number, "now": at})):
         return False
     yield from record(at, actor, "stop_operation", operation=number)
@@ -422,7 +422,7 @@ def _stopped(number: int, at: datetime, actor: str) -> Steps[bool]:
 
 
 @writes
-def undo(number: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[BulkOperation]:
+def undo(number: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[BulkOperation]:
     """Start an operation that takes another one back, which ends if it runs; raise `OperationNotFound`, `IllegalMove`.
 
     The jobs that were redriven and have not started are cancelled; those that were cancelled start again, each not

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from redrive.stores.query import Query, Steps, reads
+from redrive.stores.query import Query, Statements, reads
 
 
 class Latest(msgspec.Struct, frozen=True, gc=False):
@@ -30,7 +30,7 @@ class Latest(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def latest() -> Steps[Latest]:
+def latest() -> Statements[Latest]:
     """Return the latest changes; each number is read from the end of an index, or from few rows."""
     rows: Sequence[Latest] = yield Query("latest", into=Latest)
     return rows[0]

@@ -42,7 +42,7 @@ import msgspec
 
 from redrive.engine.records import Finding
 from redrive.engine.settle import CATCH_HISTORY
-from redrive.stores.query import Query, Steps, reads
+from redrive.stores.query import Query, Statements, reads
 
 #: The number of ids that one transaction checks.
 STRIDE = 10_000
@@ -59,7 +59,7 @@ class Checked(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def check(after_id: int = 0, *, stride: int = STRIDE) -> Steps[Checked]:
+def check(after_id: int = 0, *, stride: int = STRIDE) -> Statements[Checked]:
     """Check the jobs with ids larger than `after_id`; at 0 also the rules that are not about single jobs."""
     until = after_id + stride
     bound: dict[str, object] = {"count": MOST}

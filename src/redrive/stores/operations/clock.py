@@ -8,7 +8,7 @@ import msgspec
 
 from redrive.engine import anchor as anchors
 from redrive.stores.operations.audit import SYSTEM, record
-from redrive.stores.query import Query, Steps, reads, wakes
+from redrive.stores.query import Query, Statements, reads, wakes
 
 # The key of the stored anchor; see `redrive.engine.anchor`.
 KEY = "clock"
@@ -23,7 +23,7 @@ class Instant(msgspec.Struct, frozen=True, gc=False):
     now: datetime
 
 
-def instant(now: datetime | None) -> Steps[datetime]:
+def instant(now: datetime | None) -> Statements[datetime]:
     """Return the instant for all statements of this transaction; `now` replaces it in tests."""
     rows = yield Query("clock", {"now": now}, into=Instant)
     answer: Instant = rows[0]
@@ -31,7 +31,7 @@ def instant(now: datetime | None) -> Steps[datetime]:
 
 
 @reads
-def present(now: datetime | None = None) -> Steps[datetime]:
+def present(now: datetime | None = None) -> Statements[datetime]:
     """Return the instant that the clock of the database shows; `now` replaces it in tests."""
     return (yield from instant(now))
 
@@ -52,14 +52,14 @@ class ClockState(msgspec.Struct, frozen=True, gc=False):
     followed: timedelta  # the change of the time of the database in this call
 
 
-def _machine_clock() -> Steps[MachineClock]:
+def _machine_clock() -> Statements[MachineClock]:
     rows = yield Query("wall", {"key": KEY, "boot": None, "ticks": None}, into=MachineClock)
     row: MachineClock = rows[0]
     return row
 
 
 @reads
-def difference() -> Steps[timedelta]:
+def difference() -> Statements[timedelta]:
     """Return the clock of the machine minus the time of the database; zero if the clock was not set."""
     row = yield from _machine_clock()
     return timedelta(microseconds=anchors.difference(anchors.read(row.anchor), _boot(row), _micros(row.now)))
@@ -68,7 +68,7 @@ def difference() -> Steps[timedelta]:
 # Leases, timeouts, retries and other delays move with the clock, so that none ends early or late. Instants stay: a cron
 # catches up by its rules, or is planned again (`redrive.stores.operations.crons.set_back`).
 @wakes
-def keep() -> Steps[ClockState]:
+def keep() -> Statements[ClockState]:
     """Detect that the clock of the machine was set, and follow it if the difference lasts."""
     row = yield from _machine_clock()
     boot = _boot(row)

@@ -30,7 +30,7 @@ from redrive.errors import ConfigurationError
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.queues import MOST, Depth, DepthState, read_depths
-from redrive.stores.query import Query, Steps, reads, writes
+from redrive.stores.query import Query, Statements, reads, writes
 
 _EMPTY: Final[Mapping[str, object]] = {
     **dict.fromkeys(("due", "later", "running", "waiting", "dead"), 0),
@@ -88,7 +88,7 @@ class Throughput(msgspec.Struct, frozen=True, gc=False):
 
 
 @writes
-def write_counters(rows: TallyRows) -> Steps[None]:
+def write_counters(rows: TallyRows) -> Statements[None]:
     """Write what a worker has counted; a repeated write changes nothing."""
     if rows.minutes:
         yield Query("minutes_put", many=[asdict(each) for each in rows.minutes])
@@ -112,7 +112,7 @@ class NotedDepths(msgspec.Struct, frozen=True, gc=False):
 
 
 @writes
-def note_depths(*, now: datetime | None = None) -> Steps[NotedDepths]:
+def note_depths(*, now: datetime | None = None) -> Statements[NotedDepths]:
     """Write the depths of the queues for this minute, if no other worker has."""
     at = yield from instant(now)
     minute = floor(at, MINUTE)
@@ -135,7 +135,7 @@ def note_depths(*, now: datetime | None = None) -> Steps[NotedDepths]:
 @reads
 def throughput(
     span: timedelta, width: timedelta, *, queue: str | None = None, now: datetime | None = None
-) -> Steps[Throughput]:
+) -> Statements[Throughput]:
     """Return what ended within the last ``span``, and how deep the queues were, by spans of ``width``."""
     at = now or (yield from instant(None))
     since = floor(at, width) - span + width
@@ -156,7 +156,7 @@ class FirstRow(msgspec.Struct, frozen=True, gc=False):
 
 # Two workers may roll up the same span at once: both write the same sums, since they read the same rows or none.
 @writes
-def roll_up(tier: int, after: datetime, *, now: datetime | None = None) -> Steps[datetime | None]:
+def roll_up(tier: int, after: datetime, *, now: datetime | None = None) -> Statements[datetime | None]:
     """Roll up the first span after an instant that is old enough for a tier; return its end, or None."""
     at = yield from instant(now)
     age, width = TIERS[tier]
@@ -175,7 +175,7 @@ def roll_up(tier: int, after: datetime, *, now: datetime | None = None) -> Steps
 
 
 @writes
-def forget_counters(*, now: datetime | None = None) -> Steps[None]:
+def forget_counters(*, now: datetime | None = None) -> Statements[None]:
     """Delete old sums, all but some of the old depths, and error groups that neither fail nor have dead jobs."""
     at = yield from instant(now)
     yield from forget_before(at - KEPT_FOR)
@@ -183,7 +183,7 @@ def forget_counters(*, now: datetime | None = None) -> Steps[None]:
         yield Query("depths_thin", {"before": at - age, "width": width})
 
 
-def forget_before(oldest: datetime) -> Steps[None]:
+def forget_before(oldest: datetime) -> Statements[None]:
     """Delete all that was counted before an instant, as a part of a larger operation."""
     yield Query("minutes_drop", {"start": EPOCH, "until": oldest})
     yield Query("depths_forget", {"before": oldest})
@@ -252,7 +252,7 @@ def groups(  # noqa: PLR0913 - conditions, by keyword
     before: tuple[datetime, str] | None = None,
     limit: int = 20,
     now: datetime | None = None,
-) -> Steps[tuple[ErrorGroup, ...]]:
+) -> Statements[tuple[ErrorGroup, ...]]:
     """Return error groups, the latest failure first.
 
     Args:
@@ -281,7 +281,7 @@ def groups(  # noqa: PLR0913 - conditions, by keyword
 @writes
 def mute(
     fingerprint: str, *, span: timedelta | None = None, actor: str = UNKNOWN, now: datetime | None = None
-) -> Steps[bool]:
+) -> Statements[bool]:
     """Mute an error group for a span, or without one until it fails again; return False if there is none.
 
     It still counts its failures; lists of what needs attention leave it out.
@@ -293,7 +293,7 @@ def mute(
 
 
 @writes
-def unmute(fingerprint: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[bool]:
+def unmute(fingerprint: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[bool]:
     """Take the muting of an error group back; return False if there is none."""
     at = yield from instant(now)
     return (yield from _mute(fingerprint, at, actor, "unmute"))
@@ -306,7 +306,7 @@ def _mute(  # noqa: PLR0913, PLR0917 - the columns, and the entry of the audit l
     action: str,
     muted_at: datetime | None = None,
     until: datetime | None = None,
-) -> Steps[bool]:
+) -> Statements[bool]:
     values = {"fingerprint": fingerprint, "muted_at": muted_at, "muted_until": until}
     found = yield Query("errors_mute", values)
     if found:

@@ -1,4 +1,4 @@
-"""Creates the jobs of crons. PURE.
+"""Crons that programs create, and the jobs of all crons. PURE.
 
 A cron fires under the lock of its row, and the transaction that creates the job moves the row to the next occurrence.
 Each occurrence is a row with a unique key, so one that is planned twice (by a backfill, or since the clock was set
@@ -26,9 +26,62 @@ from redrive.schedule import refresh
 from redrive.stores.operations import jobs
 from redrive.stores.operations.audit import CLOCK_SET_BACK, SYSTEM, UNKNOWN, record
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.schedules import lock, move, readable
+from redrive.stores.operations.schedules import lock, move, put, readable
 from redrive.stores.operations.transitions import end
-from redrive.stores.query import Query, Steps, wakes
+from redrive.stores.query import Query, Statements, wakes, writes
+
+
+@writes
+def create(
+    cron: CronDefinition, *, replace: bool = False, actor: str = UNKNOWN, now: datetime | None = None
+) -> Statements[ScheduleRecord]:
+    """Write a cron, and return its row; one with the same values stays as it is.
+
+    Raise `ScheduleError` if the code declares the name, if a cron with other values exists and is not to be replaced,
+    or if all occurrences lie in the past.
+    """
+    at = yield from instant(now)
+    changed = not (yield Query("schedule_lock", {"name": cron.name}, into=ScheduleRecord))
+    if changed:
+        # Another process may create it at the same time: then this one does not replace it.
+        yield from _write(cron, at, replaces=False)
+    row = yield from lock(cron.name)
+    _check_created(row, "choose another name")
+    if row.document != cron.document:
+        if not replace:
+            raise ScheduleError(
+                f"the cron {cron.name!r} exists with other values: replace=True (--replace) changes them"
+            )
+        yield from _write(cron, at, replaces=True)
+        row, changed = (yield from lock(cron.name)), True
+    if changed:
+        yield from record(at, actor, "create", schedule=cron.name)
+    return row
+
+
+def _write(cron: CronDefinition, at: datetime, *, replaces: bool) -> Statements[None]:
+    if cron.schedule.next(at) is None:
+        raise ScheduleError(f"cron {cron.name!r}: {cron.pattern!r} does not occur again: all its instants are past")
+    yield from put([cron], at, replaces=replaces, created=True)
+
+
+@writes
+def delete(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[None]:
+    """Delete a cron that was created at run time; its jobs and its past occurrences stay.
+
+    Raise `ScheduleNotFound` if the database has no schedule of this name, or `ScheduleError` if the code declares it.
+    """
+    at = yield from instant(now)
+    row = yield from lock(name)
+    _check_created(row, "remove it there, or pause it")
+    yield Query("schedule_delete", {"name": name})
+    yield from record(at, actor, "delete", schedule=name)
+
+
+def _check_created(row: ScheduleRecord, otherwise: str) -> None:
+    if not row.created:
+        raise ScheduleError(f"the {row.kind} {row.name!r} is declared by the code of a worker: {otherwise}")
+
 
 # The largest number of occurrences in one backfill.
 MOST = 10_000
@@ -41,7 +94,7 @@ class NewOccurrence(msgspec.Struct, frozen=True, gc=False):
 
 
 @wakes
-def fire(name: str, *, now: datetime | None = None) -> Steps[tuple[Occurrence, ...]]:
+def fire(name: str, *, now: datetime | None = None) -> Statements[tuple[Occurrence, ...]]:
     """Decide on the occurrences of a cron that are due; there are none if another worker has fired it.
 
     Raise `ScheduleNotFound` if the database has no schedule of this name.
@@ -67,7 +120,7 @@ def fire(name: str, *, now: datetime | None = None) -> Steps[tuple[Occurrence, .
     return done + more
 
 
-def _running(row: ScheduleRecord) -> Steps[JobRecord | None]:
+def _running(row: ScheduleRecord) -> Statements[JobRecord | None]:
     """Return the last job of a cron if it has not ended."""
     if row.job_id is None:
         return None
@@ -75,7 +128,7 @@ def _running(row: ScheduleRecord) -> Steps[JobRecord | None]:
     return next((job for job in rows if job.state not in FINAL), None)
 
 
-def _end(number: int, at: datetime, why: str) -> Steps[None]:
+def _end(number: int, at: datetime, why: str) -> Statements[None]:
     locked: Sequence[JobRecord] = yield Query("job_lock", {"id": number}, into=JobRecord)
     for job in locked:
         yield from end(job, at, why)
@@ -83,7 +136,7 @@ def _end(number: int, at: datetime, why: str) -> Steps[None]:
 
 def _apply(
     row: ScheduleRecord, cron: CronDefinition, due: Sequence[DueOccurrence], at: datetime
-) -> Steps[tuple[ScheduleRecord, tuple[Occurrence, ...]]]:
+) -> Statements[tuple[ScheduleRecord, tuple[Occurrence, ...]]]:
     """Write decisions on occurrences, and create the jobs of those that start; none is started twice."""
     starts = [each for each in due if each.decision is OccurrenceDecision.STARTED]
     ids = dict(zip(starts, (yield from jobs.take("job", len(starts))), strict=True)) if starts else {}
@@ -99,7 +152,7 @@ def _apply(
     return row, tuple(each for each in decided if each in new)
 
 
-def _put(decided: Sequence[Occurrence]) -> Steps[set[Occurrence]]:
+def _put(decided: Sequence[Occurrence]) -> Statements[set[Occurrence]]:
     """Write decisions, and return those on occurrences that had not been started before."""
     if not decided:
         return set()
@@ -118,7 +171,7 @@ def _job(cron: CronDefinition, occurrence: Occurrence) -> NewJob:
 
 
 @wakes
-def trigger(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[Occurrence]:
+def trigger(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[Occurrence]:
     """Start a cron now, even if it is not due, paused or running; the occurrence is the present instant.
 
     Raise `ScheduleNotFound` if the database has no schedule of this name, `IllegalMove` if the schedule is a
@@ -148,7 +201,7 @@ def _cron(row: ScheduleRecord, otherwise: str) -> CronDefinition:
 @wakes
 def backfill(
     name: str, since: datetime, until: datetime, *, actor: str = UNKNOWN, now: datetime | None = None
-) -> Steps[tuple[Occurrence, ...]]:
+) -> Statements[tuple[Occurrence, ...]]:
     """Start all occurrences in an aware time range, both ends included, that were not started before; return them.
 
     Raise `ScheduleNotFound` if the database has no schedule of this name, `ScheduleError` if the range has more
@@ -173,7 +226,7 @@ def backfill(
 
 # An occurrence that waits for its predecessor (``overlap="queue"``) is started in the transaction that ends the
 # predecessor.
-def finish_all(reports: Iterable[OriginResult], at: datetime) -> Steps[None]:
+def finish_all(reports: Iterable[OriginResult], at: datetime) -> Statements[None]:
     """Start the occurrences that wait for jobs that have just ended."""
     ended: dict[str, set[int]] = defaultdict(set)
     for each in reports:
@@ -189,7 +242,7 @@ def finish_all(reports: Iterable[OriginResult], at: datetime) -> Steps[None]:
             yield from _start_queued(locked, cron, ended[row.name], at)
 
 
-def _start_queued(locked: ScheduleRecord, cron: CronDefinition, ended: set[int], at: datetime) -> Steps[None]:
+def _start_queued(locked: ScheduleRecord, cron: CronDefinition, ended: set[int], at: datetime) -> Statements[None]:
     if locked.queued_at is not None and locked.job_id in ended:
         due = [released(locked.queued_at, at, paused=locked.paused_at is not None)]
         yield from _apply(replace(locked, queued_at=None), cron, due, at)
@@ -198,7 +251,7 @@ def _start_queued(locked: ScheduleRecord, cron: CronDefinition, ended: set[int],
 # A clock that was an hour ahead would otherwise suspend the cron for an hour. Occurrences that were started are not
 # started again when the clock shows their instants again.
 @wakes
-def set_back(name: str, *, now: datetime | None = None) -> Steps[timedelta | None]:
+def set_back(name: str, *, now: datetime | None = None) -> Statements[timedelta | None]:
     """Plan a cron from now on if it waits for a later occurrence than that, because the clock was set back.
 
     Return how much earlier the next occurrence is; None if nothing has changed.

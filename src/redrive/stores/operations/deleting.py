@@ -23,7 +23,7 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import end_job
 from redrive.stores.operations.runs.endings import is_run, standing_of
 from redrive.stores.operations.runs.steps import states
-from redrive.stores.query import Query, Steps, reads, wakes, writes
+from redrive.stores.query import Query, Statements, reads, wakes, writes
 
 _OPEN = {
     State.RUNNING: "runs: cancel it first, or let it end",
@@ -56,7 +56,7 @@ class ArchivePage(msgspec.Struct, frozen=True, gc=False):
 @wakes
 def delete(
     wanted: Filter, *, dry_run: bool = False, actor: str = UNKNOWN, now: datetime | None = None
-) -> Steps[BulkResult]:
+) -> Statements[BulkResult]:
     """Delete the jobs that match a filter, with all their rows; at most ``wanted.limit`` jobs are read."""
     at = yield from instant(now)
     jobs = yield from selected(replace(wanted, oldest_first=True))
@@ -81,7 +81,7 @@ def delete(
     return BulkResult(tuple(gone), tuple(sorted([*kept, *taken])), last)
 
 
-def _choose(jobs: Sequence[JobRecord]) -> Steps[tuple[list[JobRecord], tuple[tuple[int, str], ...]]]:
+def _choose(jobs: Sequence[JobRecord]) -> Statements[tuple[list[JobRecord], tuple[tuple[int, str], ...]]]:
     """Return the jobs that may be deleted, and the others with the reasons."""
     if not jobs:
         return [], ()
@@ -99,7 +99,7 @@ def _choose(jobs: Sequence[JobRecord]) -> Steps[tuple[list[JobRecord], tuple[tup
     return chosen, tuple(sorted(kept))
 
 
-def _prune(chosen: Sequence[JobRecord], at: datetime) -> Steps[list[int]]:
+def _prune(chosen: Sequence[JobRecord], at: datetime) -> Statements[list[int]]:
     """Delete ended jobs, catch jobs before their dead jobs, and return the ids in ascending order."""
     gone: list[int] = []
     for ids in ([job.id for job in chosen if job.parent_id], [job.id for job in chosen if not job.parent_id]):
@@ -109,7 +109,7 @@ def _prune(chosen: Sequence[JobRecord], at: datetime) -> Steps[list[int]]:
 
 
 @reads
-def entries(wanted: Filter, *, now: datetime | None = None) -> Steps[ArchivePage]:
+def entries(wanted: Filter, *, now: datetime | None = None) -> Statements[ArchivePage]:
     """Return all that is stored of the ended jobs that match and may be deleted; at most ``wanted.limit`` are read."""
     at = yield from instant(now)
     before = at if wanted.finished_before is None else min(at, wanted.finished_before)
@@ -144,7 +144,7 @@ def entries(wanted: Filter, *, now: datetime | None = None) -> Steps[ArchivePage
 
 # A job that was started again after it was read stays; the archive then has it once more when it has ended again.
 @writes
-def archived(page: ArchivePage, wanted: Filter, to: str, *, actor: str = UNKNOWN) -> Steps[BulkResult]:
+def archived(page: ArchivePage, wanted: Filter, to: str, *, actor: str = UNKNOWN) -> Statements[BulkResult]:
     """Delete the jobs of a page that has been written to an archive."""
     gone = yield from _prune([entry.job for entry in page.entries], page.at)
     stayed = [(each.job.id, "was started again") for each in page.entries if each.job.id not in set(gone)]

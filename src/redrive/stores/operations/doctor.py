@@ -20,7 +20,7 @@ from redrive.engine.records import Count, Diagnosis, Severity, WorkerRecord
 from redrive.engine.settle import CATCH_STUCK_AFTER
 from redrive.stores.operations.machines.rows import Known
 from redrive.stores.operations.queues import Depth, DepthState, QueueLimits, read_depths
-from redrive.stores.query import Query, Steps, reads
+from redrive.stores.query import Query, Statements, reads
 
 # The time for which a job may be due while workers live.
 LATE = timedelta(minutes=5)
@@ -139,7 +139,7 @@ class Vitals(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def examine(now: datetime | None = None, *, machines: Known | None = None) -> Steps[Vitals]:
+def examine(now: datetime | None = None, *, machines: Known | None = None) -> Statements[Vitals]:
     """Read the state of the database and its workers; ``machines`` are those of the code."""
     facts: dict[str, list[Any]] = defaultdict(list)
     for fact in (yield Query("vitals", {"now": now, "failures": CATCH_STUCK_AFTER, "count": READ}, into=_Fact)):
@@ -172,7 +172,7 @@ def examine(now: datetime | None = None, *, machines: Known | None = None) -> St
 
 
 @reads
-def waiting(depths: Sequence[Depth], at: datetime) -> Steps[Vitals]:
+def waiting(depths: Sequence[Depth], at: datetime) -> Statements[Vitals]:
     """Read what `queues` decides on about due jobs."""
     due = tuple(each for each in depths if each.standing is DepthState.DUE)
     workers: Sequence[WorkerRecord] = yield Query("workers", into=WorkerRecord)
@@ -181,7 +181,7 @@ def waiting(depths: Sequence[Depth], at: datetime) -> Steps[Vitals]:
     )
 
 
-def _limits(names: Sequence[str] | None, at: datetime) -> Steps[tuple[QueueLimits, ...]]:
+def _limits(names: Sequence[str] | None, at: datetime) -> Statements[tuple[QueueLimits, ...]]:
     return tuple((yield Query("queue_limits", {"names": names, "now": at}, into=QueueLimits)))
 
 

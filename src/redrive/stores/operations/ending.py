@@ -13,10 +13,10 @@ from redrive.stores.operations import origins
 from redrive.stores.operations.runs import endings
 from redrive.stores.operations.runs.endings import RunStanding, is_run
 from redrive.stores.operations.transitions import end, put_cancelled, put_unstopped
-from redrive.stores.query import Query, Steps
+from redrive.stores.query import Query, Statements
 
 
-def end_job(job: JobRecord, at: datetime, why: str | None) -> Steps[bool]:
+def end_job(job: JobRecord, at: datetime, why: str | None) -> Statements[bool]:
     """End a job that is not final as a part of a larger operation, and notify its schedule; return True if it ended."""
     text = why or "cancelled by an operator"
     if not (yield from end(job, at, text)):
@@ -37,7 +37,7 @@ def end_job(job: JobRecord, at: datetime, why: str | None) -> Steps[bool]:
     return True
 
 
-def cancel_jobs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Steps[list[int]]:
+def cancel_jobs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Statements[list[int]]:
     """Cancel those of these jobs that are not final, and return the ids of those that this has changed."""
     runs = yield from _families([job.id for job in jobs if is_run(job) and job.state not in FINAL])
     changed = []
@@ -50,7 +50,7 @@ def cancel_jobs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Ste
     return changed
 
 
-def _families(ids: Sequence[int]) -> Steps[dict[int, list[JobRecord]]]:
+def _families(ids: Sequence[int]) -> Statements[dict[int, list[JobRecord]]]:
     """Return each of these runs with the runs that it has called, and lock all of them."""
     # They are locked together, in one order, so that two transactions cannot wait for each other.
     members = {}
@@ -64,7 +64,7 @@ def _families(ids: Sequence[int]) -> Steps[dict[int, list[JobRecord]]]:
     return {number: [found[each] for each in family if each in found] for number, family in members.items()}
 
 
-def family(job_id: int) -> Steps[list[JobRecord]]:
+def family(job_id: int) -> Statements[list[JobRecord]]:
     """Return a run and the runs that it has called, as far as they have not ended, and lock them."""
     return (yield from _families([job_id])).get(job_id, [])
 
@@ -72,7 +72,7 @@ def family(job_id: int) -> Steps[list[JobRecord]]:
 # The first request is delivered once, at the next step of the run, which can then clean up; then its undos run. The
 # second one ends the body without that: the run is taken back from its worker, and its next pass begins with the undos.
 # One that arrives when the undos have begun ends the run, and records what was not undone.
-def cancel_runs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Steps[list[int]]:
+def cancel_runs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Statements[list[int]]:
     """Request the cancellation of runs, which are locked; return the jobs of those that have not ended."""
     text = why or "cancelled by an operator"
     live = [job for job in jobs if job.state not in FINAL]
@@ -87,7 +87,7 @@ def cancel_runs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Ste
     return ids
 
 
-def _cancel_run(job: JobRecord, run: RunStanding, at: datetime, why: str) -> Steps[None]:
+def _cancel_run(job: JobRecord, run: RunStanding, at: datetime, why: str) -> Statements[None]:
     is_new = job.state is State.READY and job.started_at is None
     if run.cancel_at is None and not (is_new and not run.has_steps):
         return

@@ -10,16 +10,16 @@ from datetime import datetime
 
 from redrive.engine.origin import OriginResult
 from redrive.engine.topics import NewEvent, Publish, delivered_event, slot_of
-from redrive.stores.query import Query, Steps, wakes
+from redrive.stores.query import Query, Statements, wakes
 
 
 @wakes
-def publish(events: Sequence[NewEvent], *, now: datetime | None = None) -> Steps[None]:
+def publish(events: Sequence[NewEvent], *, now: datetime | None = None) -> Statements[None]:
     """Insert events, all or none, in the order given; ``now`` is the instant of an injected clock."""
     yield from insert(events, now)
 
 
-def insert(events: Sequence[NewEvent], at: datetime | None) -> Steps[None]:
+def insert(events: Sequence[NewEvent], at: datetime | None) -> Statements[None]:
     """Insert events as a part of a larger operation; without an instant they get that of the database."""
     if events:
         yield Query("event_insert", many=[_row(each, at) for each in events])
@@ -37,14 +37,14 @@ def _row(event: NewEvent, at: datetime | None) -> dict[str, object]:
     }
 
 
-def write_all(effects: Sequence[Publish], at: datetime) -> Steps[None]:
+def write_all(effects: Sequence[Publish], at: datetime) -> Statements[None]:
     """Publish the events that handlers have asked for."""
     yield from insert([each.event for each in effects], at)
 
 
 # A dead event without a catch task lets the events behind it pass, unless its subscription stops there. With a catch
 # task they pass when that has succeeded.
-def finish_all(reports: Sequence[OriginResult], at: datetime) -> Steps[None]:
+def finish_all(reports: Sequence[OriginResult], at: datetime) -> Statements[None]:
     """Let the events behind dead deliveries pass."""
     dead = [
         {"id": each.job_id, "topic": each.origin.name, "subscription": found[0], "now": at}

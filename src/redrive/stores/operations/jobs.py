@@ -16,7 +16,7 @@ from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import AttemptRecord, Enqueue, Hold, JobRecord, NewJob
 from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.operations import keys
-from redrive.stores.query import DRAWN, Batch, Query, Rows, Steps, reads, wakes, writes
+from redrive.stores.query import DRAWN, Batch, Query, Rows, Statements, reads, wakes, writes
 
 T = TypeVar("T")
 
@@ -59,7 +59,9 @@ class EnqueuedJob(msgspec.Struct, frozen=True, gc=False):
 
 
 @wakes
-def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime | None = None) -> Steps[EnqueueResult]:
+def enqueue(
+    jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime | None = None
+) -> Statements[EnqueueResult]:
     """Insert jobs, all or none; a job with a key that another job holds may be replaced by that one.
 
     Raise `DuplicateJob` if another job holds a key, `ConfigurationError` if a job of an ordered queue has no partition.
@@ -75,7 +77,7 @@ def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime |
 @writes
 def reserve(
     jobs: Sequence[NewJob], earlier: Sequence[Enqueue] = (), *, now: datetime | None = None
-) -> Steps[EnqueueResult]:
+) -> Statements[EnqueueResult]:
     """Take ids for jobs that an attempt inserts at its end, and look up which jobs hold their keys now.
 
     ``earlier`` are those that the attempt has asked for before. Raise `DuplicateJob` as `enqueue` does.
@@ -90,7 +92,7 @@ def reserve(
     return EnqueueResult([stands.get(number, number) for number in ids], places, at, tuple(ids))
 
 
-def write_all(effects: Sequence[Enqueue], at: datetime) -> Steps[None]:
+def write_all(effects: Sequence[Enqueue], at: datetime) -> Statements[None]:
     """Insert the jobs that handlers have asked for, but those whose keys other jobs have taken since."""
     new = {each.id: each.job for each in effects}
     stands: dict[int, int] = {}
@@ -102,7 +104,7 @@ def write_all(effects: Sequence[Enqueue], at: datetime) -> Steps[None]:
         yield from put_traces((each.id, each.trace) for each in effects if each.trace and each.id not in stands)
 
 
-def numbered(jobs: Sequence[NewJob], now: datetime | None) -> Steps[tuple[datetime, list[int]]]:
+def numbered(jobs: Sequence[NewJob], now: datetime | None) -> Statements[tuple[datetime, list[int]]]:
     """Return the instant of the transaction and an id for each of these jobs, which may be inserted.
 
     Raise `ConfigurationError` if a job of an ordered queue has no partition.
@@ -134,7 +136,7 @@ def _is_plain(job: NewJob) -> bool:
     )
 
 
-def _one(job: NewJob, trace: str | None, now: datetime | None) -> Steps[EnqueueResult]:
+def _one(job: NewJob, trace: str | None, now: datetime | None) -> Statements[EnqueueResult]:
     """Insert a job by one query, which is one round trip."""
     parameters = {
         "now": now,
@@ -170,7 +172,7 @@ def _options(job: NewJob, trace: str | None) -> dict[str, object]:
     }
 
 
-def take(name: str, count: int) -> Steps[list[int]]:
+def take(name: str, count: int) -> Statements[list[int]]:
     """Take numbers of the sequence ``job``, ``lease`` or ``worker``; they are ascending and never taken again."""
     return numbers((yield Query("take", {"name": name, "count": count})))
 
@@ -182,19 +184,19 @@ def numbers(blocks: Iterable[tuple[int, int]]) -> list[int]:
     return sorted(itertools.chain.from_iterable(range(first, last + 1) for first, last in blocks))
 
 
-def insert(jobs: Sequence[NewJob], at: datetime) -> Steps[None]:
+def insert(jobs: Sequence[NewJob], at: datetime) -> Statements[None]:
     """Insert jobs as a part of a larger operation; raise `DuplicateJob` if another job holds a key."""
     if jobs:
         yield from _place(jobs, (yield from take("job", len(jobs))), at)
 
 
-def put(ids: list[int], jobs: Sequence[NewJob], at: datetime, trace: str | None = None) -> Steps[None]:
+def put(ids: list[int], jobs: Sequence[NewJob], at: datetime, trace: str | None = None) -> Statements[None]:
     """Insert jobs under ids that were taken for them; raise `DuplicateJob` if another job holds a key."""
     if jobs:
         yield from _place(jobs, ids, at, trace)
 
 
-def _place(jobs: Sequence[NewJob], ids: list[int], at: datetime, trace: str | None = None) -> Steps[EnqueueResult]:
+def _place(jobs: Sequence[NewJob], ids: list[int], at: datetime, trace: str | None = None) -> Statements[EnqueueResult]:
     new = dict(zip(ids, jobs, strict=True))
     stands: dict[int, int] = {}
     if not _KEYLESS.issuperset(map(_KEYS, jobs)):
@@ -208,7 +210,7 @@ def _place(jobs: Sequence[NewJob], ids: list[int], at: datetime, trace: str | No
     return EnqueueResult([stands.get(number, number) for number in ids], places, at)
 
 
-def _insert(numbered: Sequence[tuple[int, NewJob]], at: datetime, trace: str | None) -> Steps[None]:
+def _insert(numbered: Sequence[tuple[int, NewJob]], at: datetime, trace: str | None) -> Statements[None]:
     """Write all rows of new jobs in one batch."""
     yield Batch(tuple(statements(numbered, at, trace)))
 
@@ -298,18 +300,18 @@ def _hold(job: NewJob, at: datetime) -> Hold | None:
 
 
 @reads
-def get(job_id: int) -> Steps[JobRecord]:
+def get(job_id: int) -> Statements[JobRecord]:
     """Return a job, or raise `JobNotFound`."""
     return (yield from find(job_id))
 
 
-def find(job_id: int) -> Steps[JobRecord]:
+def find(job_id: int) -> Statements[JobRecord]:
     """Return a job as a part of a larger operation, or raise `JobNotFound`."""
     rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
     return _only(rows, job_id)
 
 
-def lock(job_id: int) -> Steps[JobRecord]:
+def lock(job_id: int) -> Statements[JobRecord]:
     """Lock a job until the transaction ends, and return it, or raise `JobNotFound`."""
     rows: Sequence[JobRecord] = yield Query("job_lock", {"id": job_id}, into=JobRecord)
     return _only(rows, job_id)
@@ -322,7 +324,7 @@ def _only(rows: Sequence[T], job_id: int) -> T:
 
 
 @reads
-def history(job_id: int) -> Steps[tuple[AttemptRecord, ...]]:
+def history(job_id: int) -> Statements[tuple[AttemptRecord, ...]]:
     """Return the closed attempts of a job, oldest first; none if the job does not exist."""
     return tuple((yield Query("attempts_of", {"job_id": job_id}, into=AttemptRecord)))
 
@@ -346,12 +348,12 @@ NO_DOCUMENTS: Final = Documents()
 
 
 @reads
-def documents(sources: Mapping[int, int | None]) -> Steps[dict[int, Documents]]:
+def documents(sources: Mapping[int, int | None]) -> Statements[dict[int, Documents]]:
     """Return the documents of jobs; `sources` has for each of them the job that it catches."""
     return (yield from documents_of(sources))
 
 
-def documents_of(sources: Mapping[int, int | None]) -> Steps[dict[int, Documents]]:
+def documents_of(sources: Mapping[int, int | None]) -> Statements[dict[int, Documents]]:
     """Return the documents of jobs as a part of a larger operation."""
     rows: Rows = ()
     if sources:
@@ -371,7 +373,7 @@ def documents_of(sources: Mapping[int, int | None]) -> Steps[dict[int, Documents
 
 
 @reads
-def result(job_id: int) -> Steps[bytes | None]:
+def result(job_id: int) -> Statements[bytes | None]:
     """Return the result of a job as JSON; None if its handler returned None."""
     rows = yield Query("result_of", {"job_id": job_id})
     return rows[0][0] if rows else None
@@ -397,7 +399,7 @@ def rolled_back(job_id: int) -> JobNotFound:
 
 
 @reads
-def ends(wanted: Sequence[tuple[int, datetime | None]]) -> Steps[list[tuple[JobEnd, bytes | None]]]:
+def ends(wanted: Sequence[tuple[int, datetime | None]]) -> Statements[list[tuple[JobEnd, bytes | None]]]:
     """Return those of these jobs that have ended, with their results, from one snapshot.
 
     A job is given by its id, and by the instant of its enqueue if that may have been rolled back. Raise `JobNotFound`
@@ -416,7 +418,7 @@ def ends(wanted: Sequence[tuple[int, datetime | None]]) -> Steps[list[tuple[JobE
 
 
 @reads
-def tags(job_ids: Sequence[int]) -> Steps[dict[int, tuple[str, ...]]]:
+def tags(job_ids: Sequence[int]) -> Statements[dict[int, tuple[str, ...]]]:
     """Return the tags of jobs, sorted, by the ids of the jobs that have some."""
     found: defaultdict[int, list[str]] = defaultdict(list)
     for number, tag in (yield Query("tags_of", {"ids": list(job_ids)})):
@@ -425,14 +427,14 @@ def tags(job_ids: Sequence[int]) -> Steps[dict[int, tuple[str, ...]]]:
 
 
 @reads
-def salt(job_id: int) -> Steps[int]:
+def salt(job_id: int) -> Statements[int]:
     """Return the random part of a job's idempotency key, a number below 2**53, or raise `JobNotFound`."""
     number: int = _only((yield Query("salt_of", {"id": job_id})), job_id)[0]
     return number
 
 
 @reads
-def material(job_id: int) -> Steps[CatchMaterial]:
+def material(job_id: int) -> Statements[CatchMaterial]:
     """Return the contents of the catch request for a job that gave up, from one snapshot; raise `JobNotFound`."""
     job = yield from find(job_id)
     payloads = yield Query("payload_of", {"job_id": job_id})
@@ -447,7 +449,7 @@ def material(job_id: int) -> Steps[CatchMaterial]:
 # jobs without a trace cost neither a column nor a join in a claim.
 
 
-def put_traces(kept: Iterable[tuple[int, str]]) -> Steps[None]:
+def put_traces(kept: Iterable[tuple[int, str]]) -> Statements[None]:
     """Write the traces of jobs, given by their ids; a trace replaces the one before."""
     rows = [{"job_id": number, "trace": trace} for number, trace in kept]
     if rows:
@@ -455,7 +457,7 @@ def put_traces(kept: Iterable[tuple[int, str]]) -> Steps[None]:
 
 
 @reads
-def trace(job_id: int, parent_id: int | None = None) -> Steps[str | None]:
+def trace(job_id: int, parent_id: int | None = None) -> Statements[str | None]:
     """Return the trace of a job, or that of its parent; None if neither has one."""
     rows = yield Query("trace_of", {"job_id": job_id, "parent_id": parent_id})
     return rows[0][0] if rows else None

@@ -17,7 +17,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Transition
 from redrive.engine.records import Claim, Enqueue, KeyUntil, NewJob, OnConflict
 from redrive.errors import DuplicateJob, StoreBusy
-from redrive.stores.query import Query, Steps
+from redrive.stores.query import Query, Statements
 
 # If a key is released between the statement that finds it taken and the one that reads its holder, it is tried again.
 #
@@ -47,14 +47,14 @@ class Holder(msgspec.Struct, frozen=True, gc=False):
     debounced: bool  # True if each further enqueue postpones it
 
 
-def find(kind: str, wanted: Sequence[KeyRequest]) -> Steps[dict[tuple[str, str], Holder]]:
+def find(kind: str, wanted: Sequence[KeyRequest]) -> Statements[dict[tuple[str, str], Holder]]:
     """Return the holders of keys of a kind, ``unique`` or ``idempotency``, by scope and key."""
     scopes, names = sorted({each.scope for each in wanted}), sorted({each.key for each in wanted})
     rows: Sequence[Holder] = yield Query("keys_find", {"kind": kind, "scopes": scopes, "keys": names}, into=Holder)
     return {(row.scope, row.key): row for row in rows}
 
 
-def take(kind: str, wanted: Iterable[KeyRequest]) -> Steps[dict[int, Holder]]:
+def take(kind: str, wanted: Iterable[KeyRequest]) -> Statements[dict[int, Holder]]:
     """Take keys; return the holder for each job that did not get its key.
 
     Of two jobs in `wanted` with the same key, the one with the smaller id gets it. Raise `StoreBusy` if other
@@ -80,7 +80,7 @@ def _contended(key: str | None) -> StoreBusy:
     return StoreBusy(f"other transactions take and release the key {key!r} too often: try again")
 
 
-def drop(job_ids: Sequence[int]) -> Steps[None]:
+def drop(job_ids: Sequence[int]) -> Statements[None]:
     """Release the unique keys of jobs; without ids no statement runs."""
     if job_ids:
         yield Query("keys_drop", {"job_ids": list(job_ids)})
@@ -89,7 +89,7 @@ def drop(job_ids: Sequence[int]) -> Steps[None]:
 # ------------------------------------------------------------------------------------------------------ jobs that move
 
 
-def update(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dict[int, Transition]]:
+def update(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Statements[dict[int, Transition]]:
     """Release or take the keys of jobs after their transitions were written.
 
     Return the transitions of jobs that were closed because another job has their key, by lease.
@@ -103,7 +103,7 @@ def update(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dic
     return {move.lease_id: superseded(move, job.key or "", lost[job.id]) for job, move, _ in moved if job.id in lost}
 
 
-def retake(wanted: Sequence[KeyRequest], at: datetime) -> Steps[dict[int, int]]:
+def retake(wanted: Sequence[KeyRequest], at: datetime) -> Statements[dict[int, int]]:
     """Take the keys of jobs that are ready again, close those that cannot have theirs, and return the holders."""
     lost = yield from take(UNIQUE, wanted)
     if lost:
@@ -120,7 +120,7 @@ def _closing(number: int, key: str, holder: int, at: datetime) -> dict[str, obje
 
 # New jobs take their keys before they are inserted, in one statement for a whole batch and in the order of the keys, so
 # that two batches cannot deadlock. Jobs without keys cost nothing here.
-def take_for_new(new: dict[int, NewJob], at: datetime, *, strict: bool = True) -> Steps[dict[int, int]]:
+def take_for_new(new: dict[int, NewJob], at: datetime, *, strict: bool = True) -> Statements[dict[int, int]]:
     """Take the keys of new jobs, by their ids, before they are inserted; return the job that replaces each refused one.
 
     A debounced job gets the arguments of a later one in the batch with the same key. Raise `DuplicateJob` if another
@@ -168,7 +168,9 @@ def _known(new: dict[int, NewJob], holder: Holder) -> int | None:
     return None if holder.job_id in new else holder.job_id
 
 
-def _conflict(new: dict[int, NewJob], number: int, holder: Holder, at: datetime, *, strict: bool) -> Steps[int | None]:
+def _conflict(
+    new: dict[int, NewJob], number: int, holder: Holder, at: datetime, *, strict: bool
+) -> Statements[int | None]:
     """Return the job that replaces this one; None if this one has the key now."""
     job = new[number]
     if job.on_conflict is OnConflict.EXISTING:
@@ -203,7 +205,7 @@ def _duplicate(new: dict[int, NewJob], job: NewJob, holder: Holder) -> Duplicate
     return DuplicateJob(message, job_id=_known(new, holder), key=job.key or "")
 
 
-def expected(new: dict[int, NewJob], earlier: Iterable[Enqueue]) -> Steps[dict[int, int]]:
+def expected(new: dict[int, NewJob], earlier: Iterable[Enqueue]) -> Statements[dict[int, int]]:
     """Return the jobs that replace new ones if the holders of keys stay as they are; nothing is taken.
 
     ``earlier`` are jobs that are inserted together with these. Raise `DuplicateJob` as `take_for_new` does.
@@ -244,7 +246,7 @@ def _advice(job: NewJob) -> str:
     return "; with on_conflict='existing' you would get that job"
 
 
-def _bounce(job: NewJob, holder: Holder, at: datetime) -> Steps[bool]:
+def _bounce(job: NewJob, holder: Holder, at: datetime) -> Statements[bool]:
     """Postpone the other job and give it these arguments, if it has not started."""
     put_off = yield Query("bounce", {"id": holder.job_id, "scheduled_at": at + job.delay})
     if not put_off:

@@ -29,7 +29,7 @@ from redrive.stores.operations.limited_queues import ClaimFilter, Offer, QueueSc
 from redrive.stores.operations.runs import endings as endings_of_runs
 from redrive.stores.operations.runs import steps as run_steps
 from redrive.stores.operations.transitions import drop_unstopped, put_unstopped
-from redrive.stores.query import DRAWN, Batch, Operation, Query, Steps, reads, wakes_if_any, writes
+from redrive.stores.query import DRAWN, Batch, Operation, Query, Statements, reads, wakes_if_any, writes
 
 # The time that a claimer waits while other claims take all due jobs.
 CONTENDED = timedelta(milliseconds=10)
@@ -97,7 +97,7 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     scans: Sequence[QueueScan] = (),
     cursors: Sequence[LaneCursor] = (),
     now: datetime | None = None,
-) -> Steps[Claimed]:
+) -> Statements[Claimed]:
     """Take up to `count` due jobs, and `ahead` more if no job of a limited queue can start, each under a new lease.
 
     ``scans`` are those of the worker's last claim; ``cursors`` are the starts in lanes of plain queues
@@ -139,7 +139,7 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     return Claimed((), None if rest is None else max(rest, CONTENDED), soon=soon, scans=open_scans)
 
 
-def _hold(unreadable: Sequence[Claim], at: datetime) -> Steps[tuple[tuple[Transition, str], ...]]:
+def _hold(unreadable: Sequence[Claim], at: datetime) -> Statements[tuple[tuple[Transition, str], ...]]:
     """Hold jobs with unreadable policies."""
     held = []
     for each in unreadable:
@@ -152,7 +152,7 @@ def _hold(unreadable: Sequence[Claim], at: datetime) -> Steps[tuple[tuple[Transi
 
 def _take(
     beat: Query, count: int, where: Mapping[str, object], at: datetime, offers: Sequence[Offer]
-) -> Steps[Sequence[Claim]]:
+) -> Statements[Sequence[Claim]]:
     """Take jobs of plain queues in one statement, or of all queues in one order if limited queues have due jobs.
 
     Return them in the order in which they should start.
@@ -174,7 +174,7 @@ def _take(
     return sorted(rows, key=lambda each: places[each.id])
 
 
-def _rest(where: ClaimFilter, due: NextDue, offers: Sequence[Offer]) -> Steps[timedelta | None]:
+def _rest(where: ClaimFilter, due: NextDue, offers: Sequence[Offer]) -> Statements[timedelta | None]:
     """Return the time until the next job can start if nothing changes until then."""
     other = (yield from limited_queues.next_look(where, due.now, offers)) if offers else due.special_at
     earliest = min((each for each in (due.due_at, other) if each is not None), default=None)
@@ -220,7 +220,7 @@ def _makes_work(ending: Ending) -> bool:
     )
 
 
-def _settle(endings: Sequence[Ending], stopped: Collection[int], now: datetime | None) -> Steps[Settled]:
+def _settle(endings: Sequence[Ending], stopped: Collection[int], now: datetime | None) -> Statements[Settled]:
     at = yield from instant(now)
     plain: list[Transition] = []
     ends: list[tuple[Claim, Outcome, Transition]] = []
@@ -263,7 +263,7 @@ def _settle(endings: Sequence[Ending], stopped: Collection[int], now: datetime |
     return Settled(moved, lost, cancelled)
 
 
-def _missed(missed: Sequence[Transition]) -> Steps[tuple[frozenset[int], frozenset[int]]]:
+def _missed(missed: Sequence[Transition]) -> Statements[tuple[frozenset[int], frozenset[int]]]:
     """Return the leases of attempts that an earlier settle has written, and of those that were cancelled."""
     before = yield from transitions.closed_before(missed)
     already = {each.lease_id for each in missed if transitions.is_settled(each, before.get(each.lease_id))}
@@ -276,7 +276,7 @@ def settle_one(ending: Ending, *, now: datetime | None = None) -> Operation[bool
     return Operation("settle_one", _settle_one(ending, now), writes=True, wakes=_makes_work(ending))
 
 
-def _settle_one(ending: Ending, now: datetime | None) -> Steps[bool]:
+def _settle_one(ending: Ending, now: datetime | None) -> Statements[bool]:
     return not (yield from _settle([ending], (), now)).lost
 
 
@@ -295,7 +295,7 @@ def _has_more(ending: Ending) -> bool:
     return more or not isinstance(outcome, Succeeded) or outcome.result is not None or bool(outcome.effects)
 
 
-def _write_successes(plain: Sequence[Transition], at: datetime, *, alone: bool) -> Steps[set[int]]:
+def _write_successes(plain: Sequence[Transition], at: datetime, *, alone: bool) -> Statements[set[int]]:
     """Write successes without a catch, which differ only in their results, and return the leases that were current.
 
     ``alone`` is True if nothing else is written for them.
@@ -327,7 +327,7 @@ def sweep(
     gone: Collection[int] = (),
     grace: timedelta = GRACE,
     now: datetime | None = None,
-) -> Steps[tuple[Transition, ...]]:
+) -> Statements[tuple[Transition, ...]]:
     """End the leases of dead workers, and of attempts that exceeded their hard timeout by `grace`.
 
     None are left to sweep if the transitions are fewer than the budget. ``every`` is the interval of the caller's
@@ -442,12 +442,12 @@ def parameters(cursors: Sequence[LaneCursor]) -> Mapping[str, Sequence[object]]:
 
 
 @reads
-def upcoming(tasks: Collection[str], *, now: datetime | None = None) -> Steps[NextDue]:
+def upcoming(tasks: Collection[str], *, now: datetime | None = None) -> Statements[NextDue]:
     """Return the instant, and when the next jobs of these tasks are due."""
     return (yield from next_due({**ClaimFilter(None, tasks, None).parameters, **parameters(())}, now))
 
 
-def next_due(where: Mapping[str, object], now: datetime | None) -> Steps[NextDue]:
+def next_due(where: Mapping[str, object], now: datetime | None) -> Statements[NextDue]:
     """Return the instant of the transaction and the next due times; `where` has queues, tasks and cursors."""
     rows: Sequence[NextDue] = yield Query("next_due", {**where, "now": now}, into=NextDue)
     return rows[0]

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import Due, Key, QueueSettings, keys, serve
 from redrive.engine.records import Claim
-from redrive.stores.query import Query, Steps
+from redrive.stores.query import Query, Statements
 
 # **Bounded cost.** A claim reads the first `WINDOW` due jobs of each priority. In most queues these are all due jobs.
 # If there are more, one partition may hide behind another: the claim then scans the partitions by index probes, from
@@ -109,7 +109,9 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     state: State
 
 
-def offers(where: ClaimFilter, count: int, at: datetime, scans: Iterable[QueueScan] = ()) -> Steps[tuple[Offer, ...]]:
+def offers(
+    where: ClaimFilter, count: int, at: datetime, scans: Iterable[QueueScan] = ()
+) -> Statements[tuple[Offer, ...]]:
     """Return the offer of each limited queue that has a due job."""
     going = {scan.queue: scan for scan in scans}
     rows: Sequence[QueueDue] = yield Query("queues_due", {**where.parameters, "after": _EVER}, into=QueueDue)
@@ -125,25 +127,25 @@ def offers(where: ClaimFilter, count: int, at: datetime, scans: Iterable[QueueSc
 # writer), so of two claims the second counts the jobs that the first has taken. Slots are counted, not stored as a
 # number: a running job is its own slot, so none is lost or freed twice when a worker dies. A settle does not take the
 # lock: a slot that becomes free during a count is given away by the next claim.
-def lock(name: str) -> Steps[QueueSettings]:
+def lock(name: str) -> Statements[QueueSettings]:
     """Return the settings of a queue, and block other claims from it until the transaction ends."""
     rows: Sequence[QueueSettings] = yield Query("queue_lock", {"name": name}, into=QueueSettings)
     return rows[0] if rows else QueueSettings(name)
 
 
-def held(name: str) -> Steps[dict[str | None, int]]:
+def held(name: str) -> Statements[dict[str | None, int]]:
     """Return the number of running attempts of a limited queue, by partition."""
     return dict((yield Query("queue_held", {"queue": name})))
 
 
-def starts(settings: QueueSettings, at: datetime) -> Steps[Starts]:
+def starts(settings: QueueSettings, at: datetime) -> Statements[Starts]:
     """Count the starts of a queue with a rate within its window, which ends at `at`."""
     after = at - (settings.rate_for or timedelta(0))
     rows: Sequence[Starts] = yield Query("queue_starts", {"queue": settings.name, "after": after}, into=Starts)
     return rows[0]
 
 
-def _offer(name: str, count: int, at: datetime, scan: QueueScan | None, where: ClaimFilter) -> Steps[Offer]:
+def _offer(name: str, count: int, at: datetime, scan: QueueScan | None, where: ClaimFilter) -> Statements[Offer]:
     settings = yield from lock(name)
     if settings.paused_at is not None:
         return Offer(settings, full=True)
@@ -174,7 +176,7 @@ def _served(  # noqa: PLR0913 - what the choice depends on
     scan: QueueScan | None,
     *,
     where: ClaimFilter,
-) -> Steps[Offer]:
+) -> Statements[Offer]:
     params = {"queue": settings.name, "now": at, "count": room, "window": WINDOW, "ordered": settings.ordered}
     params |= {"tasks": where.parameters["tasks"]}
     window: Sequence[Due] = yield Query("queue_window", params, into=Due)
@@ -197,7 +199,7 @@ def _served(  # noqa: PLR0913 - what the choice depends on
 
 def _scan_shares(  # noqa: PLR0913 - what the choice depends on
     settings: QueueSettings, at: datetime, room: int, running: Mapping[str, int], scan: QueueScan, *, where: ClaimFilter
-) -> Steps[tuple[list[Due], QueueScan | None]]:
+) -> Statements[tuple[list[Due], QueueScan | None]]:
     """Scan the partitions; return due jobs of those that may run one, and where to continue."""
     seen: dict[tuple[str, int, str], Share] = {}
     going: QueueScan | None = scan
@@ -237,7 +239,7 @@ def _scan_shares(  # noqa: PLR0913 - what the choice depends on
 
 def _scan_lines(
     settings: QueueSettings, at: datetime, room: int, scan: QueueScan, where: ClaimFilter
-) -> Steps[tuple[list[Due], QueueScan | None]]:
+) -> Statements[tuple[list[Due], QueueScan | None]]:
     """Scan the lines of an ordered queue; return the first jobs of those that may run one, and where to continue."""
     found: dict[int, Due] = {}
     going: QueueScan | None = scan
@@ -269,7 +271,7 @@ def choose(heads: Sequence[Due], made: Sequence[Offer], at: datetime, count: int
     return [number for _, number in sorted(ranked)[:count]]
 
 
-def note_starts(claims: Sequence[Claim], made: Sequence[Offer], at: datetime) -> Steps[None]:
+def note_starts(claims: Sequence[Claim], made: Sequence[Offer], at: datetime) -> Statements[None]:
     """Write what the next claims need: the partition that was served last, and the starts of queues with a rate."""
     leases = {claim.id: claim.lease_id for claim in claims}
     for offer in made:
@@ -286,7 +288,7 @@ def note_starts(claims: Sequence[Claim], made: Sequence[Offer], at: datetime) ->
             yield Query("starts_put", many=begun)
 
 
-def next_look(where: ClaimFilter, at: datetime, made: Sequence[Offer]) -> Steps[datetime | None]:
+def next_look(where: ClaimFilter, at: datetime, made: Sequence[Offer]) -> Statements[datetime | None]:
     """Return when the limited queues can be claimed from again if nothing changes until then."""
     known = {offer.settings.name: offer for offer in made}
     since = min([at, *(offer.since for offer in made if offer.since is not None)])

@@ -30,7 +30,7 @@ from redrive.stores.operations.redriving import start_again
 from redrive.stores.operations.runs import again
 from redrive.stores.operations.runs.endings import standing_of
 from redrive.stores.operations.runs.waits import find, not_found
-from redrive.stores.query import Query, Steps, reads, wakes
+from redrive.stores.query import Query, Statements, reads, wakes
 
 #: Signals of one timeline.
 MAX_SIGNALS = 10_000
@@ -112,20 +112,20 @@ class RetryingStep(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def get(workflow: str, run_id: str) -> Steps[RunView]:
+def get(workflow: str, run_id: str) -> Statements[RunView]:
     """Return a run; raise `RunNotFound`."""
     run = yield from find(workflow, run_id)
     return RunView(run, (yield from jobs.find(run.job_id)))
 
 
 @reads
-def select(wanted: RunFilter) -> Steps[tuple[RunView, ...]]:
+def select(wanted: RunFilter) -> Statements[tuple[RunView, ...]]:
     """Return the runs that match a filter, newest first."""
     return (yield from _select(wanted))
 
 
 @reads
-def search(wanted: RunFilter, *, budget: int) -> Steps[RunsFound]:
+def search(wanted: RunFilter, *, budget: int) -> Statements[RunsFound]:
     """Return the runs that match a filter, newest first, among a limited number of runs.
 
     A rare state would otherwise read all runs.
@@ -137,7 +137,7 @@ def search(wanted: RunFilter, *, budget: int) -> Steps[RunsFound]:
     return RunsFound(found, least)
 
 
-def _select(wanted: RunFilter) -> Steps[tuple[RunView, ...]]:
+def _select(wanted: RunFilter) -> Statements[tuple[RunView, ...]]:
     runs: Sequence[RunRecord] = yield Query("runs_select", _params(wanted), into=RunRecord)
     if not runs:
         return ()
@@ -148,7 +148,7 @@ def _select(wanted: RunFilter) -> Steps[tuple[RunView, ...]]:
 
 
 @reads
-def timeline(workflow: str, run_id: str, *, latest: int | None = None) -> Steps[Timeline]:
+def timeline(workflow: str, run_id: str, *, latest: int | None = None) -> Statements[Timeline]:
     """Return all that is stored of a run, or only its latest steps and signals; raise `RunNotFound`."""
     place = {"workflow": workflow, "id": run_id, "count": MAX_CHILDREN}
     family: Sequence[RunRecord] = yield Query("runs_family", place, into=RunRecord)
@@ -177,7 +177,7 @@ def _params(wanted: RunFilter) -> dict[str, object]:
 @reads
 def retrying(
     *, task: str | None = None, before: datetime | None = None, limit: int = 100
-) -> Steps[tuple[RetryingStep, ...]]:
+) -> Statements[tuple[RetryingStep, ...]]:
     """Return the steps that wait for their next try, by its time: of one task, and due until ``before``, if given."""
     params = {"task": task, "before": before, "count": limit}
     return tuple((yield Query("steps_retrying", params, into=RetryingStep)))
@@ -186,7 +186,7 @@ def retrying(
 @wakes
 def cancel(
     workflow: str, run_id: str, *, why: str | None = None, actor: str = UNKNOWN, now: datetime | None = None
-) -> Steps[bool]:
+) -> Statements[bool]:
     """Request the cancellation of a run and of the runs that it called; see `redrive.stores.operations.ending`.
 
     A run that has not started ends at once. Return True if something changed. Raise `RunNotFound`.
@@ -208,7 +208,7 @@ def pause(  # noqa: PLR0913 - the choices of an operator, by keyword
     why: str = "by an operator",
     actor: str = UNKNOWN,
     now: datetime | None = None,
-) -> Steps[None]:
+) -> Statements[None]:
     """Let a run take no new step until it is resumed, or until an instant.
 
     Raise `RunNotFound`, or `IllegalMove` if the run has ended.
@@ -224,7 +224,7 @@ def pause(  # noqa: PLR0913 - the choices of an operator, by keyword
 
 
 @wakes
-def resume(workflow: str, run_id: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[bool]:
+def resume(workflow: str, run_id: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[bool]:
     """End the pause of a run, and return False if it was not paused; raise `RunNotFound` or `IllegalMove`."""
     at = yield from instant(now)
     job = yield from _locked(workflow, run_id, "be resumed")
@@ -235,7 +235,7 @@ def resume(workflow: str, run_id: str, *, actor: str = UNKNOWN, now: datetime | 
     return True
 
 
-def _locked(workflow: str, run_id: str, what: str) -> Steps[JobRecord]:
+def _locked(workflow: str, run_id: str, what: str) -> Statements[JobRecord]:
     run = yield from find(workflow, run_id)
     job = yield from jobs.lock(run.job_id)
     if job.state in FINAL:
@@ -244,7 +244,7 @@ def _locked(workflow: str, run_id: str, what: str) -> Steps[JobRecord]:
 
 
 @wakes
-def look_again(workflows: Collection[str], *, now: datetime | None = None) -> Steps[int]:
+def look_again(workflows: Collection[str], *, now: datetime | None = None) -> Statements[int]:
     """Make the held runs of these workflows due now, because a worker with other code has started; return how many."""
     at = yield from instant(now)
     return len((yield Query("runs_unheld", {"tasks": sorted(workflows), "now": at})))
@@ -259,7 +259,7 @@ def supply(  # noqa: PLR0913 - the choices of an operator, by keyword
     *,
     actor: str = UNKNOWN,
     now: datetime | None = None,
-) -> Steps[None]:
+) -> Statements[None]:
     """Give a step that failed or waits for a retry this result, and let the run go on, also if it is dead.
 
     Branches that were dropped when the step failed go on, too.

@@ -21,9 +21,9 @@ from redrive.stores.operations.machines import finish as transition_ends
 from redrive.stores.operations.refresh import finish
 from redrive.stores.operations.refresh.items import ItemMove
 from redrive.stores.operations.runs import waits
-from redrive.stores.query import Steps
+from redrive.stores.query import Statements
 
-Receiver: TypeAlias = Callable[[Sequence[OriginResult], datetime], Steps[Any]]
+Receiver: TypeAlias = Callable[[Sequence[OriginResult], datetime], Statements[Any]]
 
 # In the order in which their rows are locked; see the lock order in docs/explanation/architecture.md.
 _RECEIVERS: Final[Mapping[Kind, Receiver]] = {
@@ -36,19 +36,19 @@ _RECEIVERS: Final[Mapping[Kind, Receiver]] = {
 
 # The effects that any job can have. Those of a kind of origin, such as the next event of a machine, reach its operation
 # with the report.
-_WRITERS: Final[Mapping[type[Effect], Callable[[Sequence[Any], datetime], Steps[Any]]]] = {
+_WRITERS: Final[Mapping[type[Effect], Callable[[Sequence[Any], datetime], Statements[Any]]]] = {
     Publish: events.write_all,
     Enqueue: jobs.write_all,
 }
 
 
-def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dict[int, Transition]]:
+def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Statements[dict[int, Transition]]:
     """Write transitions and report the ends of jobs; see `redrive.stores.operations.transitions.write`."""
     done = yield from transitions.write(pairs, at)
     return (yield from notify(done, at))
 
 
-def notify(done: dict[int, Transition], at: datetime) -> Steps[dict[int, Transition]]:
+def notify(done: dict[int, Transition], at: datetime) -> Statements[dict[int, Transition]]:
     """Report the ends of the jobs of these transitions, and write their effects; most jobs have neither.
 
     Return the transitions, those of failed attempts at refreshes with what follows.
@@ -74,7 +74,7 @@ def _followed(ended: Transition, moved: ItemMove | None) -> Transition:
 
 # A caller that ends several jobs reports all of them in one call: their origins are then locked in one order, and two
 # transactions that do so cannot deadlock.
-def report(reports: Iterable[OriginResult], at: datetime) -> Steps[Mapping[int, ItemMove]]:
+def report(reports: Iterable[OriginResult], at: datetime) -> Statements[Mapping[int, ItemMove]]:
     """Report the ends of jobs, which are written already; return the moves of items of refreshes by jobs."""
     moved: Mapping[int, ItemMove] = {}
     by_kind: dict[Kind, list[OriginResult]] = defaultdict(list)
@@ -87,7 +87,7 @@ def report(reports: Iterable[OriginResult], at: datetime) -> Steps[Mapping[int, 
     return moved
 
 
-def write_effects(effects: Iterable[Effect], at: datetime) -> Steps[None]:
+def write_effects(effects: Iterable[Effect], at: datetime) -> Statements[None]:
     """Write the effects of successful attempts."""
     by_type: dict[type[Effect], list[Effect]] = defaultdict(list)
     for each in effects:

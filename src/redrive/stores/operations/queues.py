@@ -18,7 +18,7 @@ from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import find
 from redrive.stores.operations.limited_queues import lock
-from redrive.stores.query import Query, Steps, reads, wakes
+from redrive.stores.query import Query, Statements, reads, wakes
 
 # The largest number of jobs that are named as holders of slots.
 HOLDERS = 1000
@@ -65,19 +65,19 @@ class JobCircumstances(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def settings(name: str) -> Steps[QueueSettings]:
+def settings(name: str) -> Statements[QueueSettings]:
     """Return the settings of a queue; without stored settings it has no limits."""
     found = yield from _settings([name])
     return found.get(name) or QueueSettings(name)
 
 
 @reads
-def queues() -> Steps[tuple[QueueSettings, ...]]:
+def queues() -> Statements[tuple[QueueSettings, ...]]:
     """Return the settings of all queues that have any, by name."""
     return tuple((yield from _settings(None)).values())
 
 
-def _settings(names: list[str] | None) -> Steps[dict[str, QueueSettings]]:
+def _settings(names: list[str] | None) -> Statements[dict[str, QueueSettings]]:
     rows: Sequence[QueueSettings] = yield Query("queues_select", {"names": names}, into=QueueSettings)
     return {row.name: row for row in rows}
 
@@ -85,7 +85,7 @@ def _settings(names: list[str] | None) -> Steps[dict[str, QueueSettings]]:
 @wakes
 def change(
     name: str, wanted: QueueChange, *, actor: str = UNKNOWN, now: datetime | None = None
-) -> Steps[QueueSettings]:
+) -> Statements[QueueSettings]:
     """Change the settings of a queue, and return them; the next claim uses them. Running jobs go on, and count."""
     at = yield from instant(now)
     before = yield from lock(name)
@@ -96,7 +96,7 @@ def change(
 
 
 @wakes
-def declare(wanted: Mapping[str, QueueChange], *, now: datetime | None = None) -> Steps[None]:
+def declare(wanted: Mapping[str, QueueChange], *, now: datetime | None = None) -> Statements[None]:
     """Store the settings that the code declares, except for queues that were changed at run time."""
     at = yield from instant(now)
     for name in sorted(wanted):
@@ -108,7 +108,7 @@ def declare(wanted: Mapping[str, QueueChange], *, now: datetime | None = None) -
 
 
 @wakes
-def forget(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[None]:
+def forget(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[None]:
     """Delete the settings of a queue; the settings in the code apply again when a worker starts."""
     at = yield from instant(now)
     before = yield from lock(name)
@@ -117,7 +117,7 @@ def forget(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> S
         yield from record(at, actor, "queue", queue=name, forgotten=True)
 
 
-def _put(after: QueueSettings, at: datetime) -> Steps[None]:
+def _put(after: QueueSettings, at: datetime) -> Statements[None]:
     fields = (field for field in QueueSettings.__struct_fields__ if field != "turn")
     params: dict[str, object] = {field: getattr(after, field) for field in fields}
     yield Query("queue_put", params | {"set_at": at})
@@ -134,12 +134,12 @@ def _changes(before: QueueSettings, after: QueueSettings) -> dict[str, object]:
 
 
 @reads
-def holders(name: str) -> Steps[tuple[int, ...]]:
+def holders(name: str) -> Statements[tuple[int, ...]]:
     """Return the ids of the jobs that occupy slots of a limited queue, oldest first; at most `HOLDERS`."""
     return tuple(number for number, _ in (yield from _holders([name])).get(name, ()))
 
 
-def _holders(names: list[str]) -> Steps[dict[str, tuple[tuple[int, str | None], ...]]]:
+def _holders(names: list[str]) -> Statements[dict[str, tuple[tuple[int, str | None], ...]]]:
     """Return the jobs that occupy slots of limited queues, with their partitions, by queue."""
     found: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
     if names:
@@ -149,7 +149,7 @@ def _holders(names: list[str]) -> Steps[dict[str, tuple[tuple[int, str | None], 
 
 
 @reads
-def status(job_id: int, *, now: datetime | None = None) -> Steps[tuple[JobRecord, Circumstances]]:
+def status(job_id: int, *, now: datetime | None = None) -> Statements[tuple[JobRecord, Circumstances]]:
     """Return a job and its circumstances, which explain why it does not run; raise `JobNotFound`."""
     job = yield from find(job_id)
     found = yield from _circumstances([job], now)
@@ -157,14 +157,14 @@ def status(job_id: int, *, now: datetime | None = None) -> Steps[tuple[JobRecord
 
 
 @reads
-def circumstances(jobs: Sequence[JobRecord], *, now: datetime | None = None) -> Steps[dict[int, Circumstances]]:
+def circumstances(jobs: Sequence[JobRecord], *, now: datetime | None = None) -> Statements[dict[int, Circumstances]]:
     """Return the circumstances of jobs, by id."""
     return (yield from _circumstances(jobs, now))
 
 
 # A page shows the circumstances of many jobs: the number of statements depends neither on that of the jobs nor on that
 # of their queues.
-def _circumstances(jobs: Sequence[JobRecord], now: datetime | None) -> Steps[dict[int, Circumstances]]:
+def _circumstances(jobs: Sequence[JobRecord], now: datetime | None) -> Statements[dict[int, Circumstances]]:
     if not jobs:
         return {}
     ids = [job.id for job in jobs]
@@ -189,7 +189,7 @@ def _circumstances(jobs: Sequence[JobRecord], now: datetime | None) -> Steps[dic
     }
 
 
-def _positions(names: Collection[str], at: datetime) -> Steps[dict[str, QueuePosition]]:
+def _positions(names: Collection[str], at: datetime) -> Statements[dict[str, QueuePosition]]:
     """Return what all jobs of each queue with settings have in common."""
     if not names:
         return {}
@@ -260,13 +260,13 @@ class Depths(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def depths(*, most: int | None = None, now: datetime | None = None) -> Steps[Depths]:
+def depths(*, most: int | None = None, now: datetime | None = None) -> Statements[Depths]:
     """Count the jobs of each queue, those of each lane up to a limit, by default `MOST`."""
     at = yield from instant(now)
     return Depths(at, (yield from read_depths(at, most)))
 
 
-def read_depths(at: datetime, most: int | None = None) -> Steps[tuple[Depth, ...]]:
+def read_depths(at: datetime, most: int | None = None) -> Statements[tuple[Depth, ...]]:
     """Count the jobs of each queue as a part of a larger operation."""
     rows: Sequence[Depth] = yield Query("depths", {"now": at, "most": most or MOST}, into=Depth)
     return tuple(row for row in rows if row.jobs)

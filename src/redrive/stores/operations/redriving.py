@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lease import limit_of
 from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
-from redrive.engine.origin import Kind
+from redrive.engine.machine import InstanceRecord, InstanceStatus, MoveRecord, MoveStatus
+from redrive.engine.origin import Kind, Origin, read_origin
 from redrive.engine.records import Filter, Hold, JobRecord
 from redrive.engine.settle import DEADLINE
 from redrive.engine.topics import ALONE, OUT_OF_ORDER
@@ -29,16 +30,63 @@ from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import lock
 from redrive.stores.operations.keys import UNIQUE, Holder, KeyRequest, find, take
-from redrive.stores.operations.machines.restart import restart
+from redrive.stores.operations.machines.rows import end_moves, put
+from redrive.stores.operations.machines.rows import lock as lock_instances
 from redrive.stores.operations.runs.again import prepare
-from redrive.stores.query import Query, Steps, reads, wakes, writes
+from redrive.stores.query import Batch, Query, Statements, reads, wakes, writes
+
+
+def restart(jobs: Sequence[JobRecord]) -> Statements[dict[int, str]]:
+    """Prepare instances for ended jobs that are about to start again; return why some must not, by their ids.
+
+    A transition that its instance has left behind must not run again. The jobs of instances are locked before these.
+    """
+    origins = {job.id: origin for job in jobs if (origin := _of_machine(job)) is not None}
+    if not origins:
+        return {}
+    rows: Sequence[JobRecord] = yield Query("job_locks", {"ids": sorted(origins)}, into=JobRecord)
+    locked = {row.id: row for row in rows}
+    found = yield from lock_instances((origin.name, origin.part) for origin in origins.values())
+    refused: dict[int, str] = {}
+    again = []
+    for number, origin in origins.items():
+        job, instance = locked.get(number), found.get((origin.name, origin.part))
+        where = f"the instance {origin.part!r} of machine {origin.name!r}"
+        if job is None:
+            refused[number] = "is locked by another transaction"
+        elif instance is None:
+            refused[number] = f"is a transition of {where}, which was deleted"
+        elif instance.job_id != (job.parent_id or job.id):
+            refused[number] = f"is a transition that {where} has left behind"
+        elif instance.job_id == job.id:
+            again.append(instance)
+    if again:
+        yield from _begin(again)
+    return refused
+
+
+def _of_machine(job: JobRecord) -> Origin | None:
+    origin = read_origin(job.origin)
+    return origin if origin is not None and origin.kind is Kind.MACHINE else None
+
+
+def _begin(instances: Sequence[InstanceRecord]) -> Statements[None]:
+    """Write that failed transitions run again."""
+    ids = [each.job_id for each in instances]
+    moves: Sequence[MoveRecord] = yield Query("moves_these", {"ids": ids}, into=MoveRecord)
+    queries = [put([replace(each, status=InstanceStatus.RUNNING, error=None) for each in instances])]
+    if moves:
+        running = [replace(each, status=MoveStatus.RUNNING, finished_at=None, error=None) for each in moves]
+        queries.append(end_moves(running))
+    yield Batch(tuple(queries))
+
 
 # The smallest number of jobs that is read at once.
 PAGE = 100
 
 
 @wakes
-def retry(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[None]:
+def retry(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[None]:
     """Run a job once more, now.
 
     A waiting job becomes due, and so do the next tries of its steps. A dead job is started with its last failure
@@ -76,7 +124,7 @@ def _hasten_steps(job_id: int, at: datetime) -> Query:
 
 
 @reads
-def dry_run(wanted: Filter) -> Steps[BulkResult]:
+def dry_run(wanted: Filter) -> Statements[BulkResult]:
     """Return the result of `redrive` without starting a job; ``wanted.limit`` counts the jobs that would start."""
     chosen = yield from choose(wanted)
     return BulkResult(tuple(job.id for job in chosen.jobs), tuple(chosen.kept), chosen.last_id)
@@ -94,7 +142,7 @@ def redrive(  # noqa: PLR0913 - the choices of an operator, by keyword
     first_after: timedelta = timedelta(0),
     actor: str = UNKNOWN,
     now: datetime | None = None,
-) -> Steps[BulkResult]:
+) -> Statements[BulkResult]:
     """Start dead or cancelled jobs again, oldest first, with all their failures forgiven.
 
     The ``limit`` of the filter counts the jobs that start. ``queue`` moves them to another queue, ``spacing`` is the
@@ -120,7 +168,7 @@ class Restart(NamedTuple):
     keep_due: bool = False  # True if a job is not due before the time at which it was due
 
 
-def restarted(wanted: Filter, how: Restart, *, most: int | None = None) -> Steps[BulkResult]:
+def restarted(wanted: Filter, how: Restart, *, most: int | None = None) -> Statements[BulkResult]:
     """Start jobs again as a part of a larger operation; `choose` describes the limits."""
     chosen = yield from choose(wanted, most=most)
     lost = yield from _take_keys(chosen.jobs)
@@ -135,21 +183,21 @@ def restarted(wanted: Filter, how: Restart, *, most: int | None = None) -> Steps
     return BulkResult(tuple(ids), tuple(kept), chosen.last_id)
 
 
-def _start(ids: list[int], how: Restart) -> Steps[list[int]]:
+def _start(ids: list[int], how: Restart) -> Statements[list[int]]:
     """Start jobs again; return those that no other transaction has started, in the order given."""
     started = {row[0] for row in (yield Query("redrive", {"ids": ids, **how._asdict()}))}
     return [number for number in ids if number in started]
 
 
 # A run that starts again keeps its recorded steps, but for what has ended it: see `redrive.engine.undoing.again`.
-def _prepare_runs(jobs: Sequence[JobRecord], at: datetime) -> Steps[None]:
+def _prepare_runs(jobs: Sequence[JobRecord], at: datetime) -> Statements[None]:
     """Let the runs among jobs that start again repeat what ended them."""
     ids = [job.id for job in jobs if job.origin is not None and job.origin.startswith(f"{Kind.RUN}:")]
     if ids:
         yield from prepare(ids, at)
 
 
-def _mark_late(jobs: Sequence[JobRecord]) -> Steps[None]:
+def _mark_late(jobs: Sequence[JobRecord]) -> Statements[None]:
     """Tag the deliveries among jobs that start again although later events of their lines may have been delivered."""
     late = [
         {"tag": OUT_OF_ORDER, "job_id": job.id}
@@ -163,13 +211,13 @@ def _mark_late(jobs: Sequence[JobRecord]) -> Steps[None]:
         yield Query("tag_add", many=late)
 
 
-def start_again(job: JobRecord, at: datetime) -> Steps[None]:
+def start_again(job: JobRecord, at: datetime) -> Statements[None]:
     """Start an ended run again as a part of a larger operation."""
     yield from _start([job.id], Restart("goes on by an operator", at))
     yield from _prepare_runs([job], at)
 
 
-def _take_keys(jobs: Sequence[JobRecord]) -> Steps[dict[int, Holder]]:
+def _take_keys(jobs: Sequence[JobRecord]) -> Statements[dict[int, Holder]]:
     """Take the keys of jobs that start again; return the holder for each job that cannot have its key."""
     wanted = [KeyRequest(job.task, job.key, job.id) for job in jobs if job.key is not None]
     return (yield from take(UNIQUE, wanted)) if wanted else {}
@@ -203,7 +251,7 @@ class Choice:
             self.keys[name] = job.id
 
 
-def choose(wanted: Filter, *, most: int | None = None) -> Steps[Choice]:
+def choose(wanted: Filter, *, most: int | None = None) -> Statements[Choice]:
     """Choose jobs to start, oldest first, up to the limit of the filter, or until `most` jobs are to be left."""
     chosen = Choice(last_id=wanted.after_id)
     while len(chosen.jobs) < wanted.limit and chosen.last_id is not None:
@@ -236,7 +284,7 @@ class JobFamily(msgspec.Struct, frozen=True, gc=False):
     pointless: bool  # True if it is a catch job, and its parent is no longer to be caught
 
 
-def _families(jobs: Sequence[JobRecord]) -> Steps[dict[int, JobFamily]]:
+def _families(jobs: Sequence[JobRecord]) -> Statements[dict[int, JobFamily]]:
     if not jobs:
         return {}
     rows: Sequence[JobFamily] = yield Query("families", {"ids": [job.id for job in jobs]}, into=JobFamily)
@@ -281,7 +329,7 @@ def repolicy(
     dry_run: bool = False,
     actor: str = UNKNOWN,
     now: datetime | None = None,
-) -> Steps[BulkResult]:
+) -> Statements[BulkResult]:
     """Give unfinished jobs the present policies of their tasks; at most ``wanted.limit`` jobs are read."""
     at = yield from instant(now)
     jobs = yield from selected(replace(wanted, oldest_first=True))
@@ -306,7 +354,7 @@ def repolicies(
     return changed, kept
 
 
-def put_policies(changed: Mapping[FrozenPolicy, list[int]], at: datetime) -> Steps[None]:
+def put_policies(changed: Mapping[FrozenPolicy, list[int]], at: datetime) -> Statements[None]:
     """Give jobs these policies as a part of a larger operation."""
     yield Query("policy_put", many=[{"digest": policy.digest, "document": policy.document} for policy in changed])
     for policy, numbers in changed.items():

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from redrive.stores.operations.clock import instant
-from redrive.stores.query import Query, Steps, writes
+from redrive.stores.query import Query, Statements, writes
 
 #: How long a key is kept.
 KEPT: Final = timedelta(days=1)
@@ -34,7 +34,7 @@ class StoredRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 @writes
-def begin(actor: str, key: str, digest: str, *, now: datetime | None = None) -> Steps[StoredRequest | None]:
+def begin(actor: str, key: str, digest: str, *, now: datetime | None = None) -> Statements[StoredRequest | None]:
     """Store the key of a request; return the request of the same actor that has it already, if there is one."""
     at = yield from instant(now)
     yield Query("requests_forget", {"before": at - KEPT, "count": _OLD})
@@ -47,12 +47,12 @@ def begin(actor: str, key: str, digest: str, *, now: datetime | None = None) -> 
 
 
 @writes
-def answered(actor: str, key: str, answer: bytes) -> Steps[None]:
+def answered(actor: str, key: str, answer: bytes) -> Statements[None]:
     """Store the answer to a request."""
     yield Query("request_answer", {"actor": actor, "key": key, "answer": answer})
 
 
 @writes
-def forget(actor: str, key: str) -> Steps[None]:
+def forget(actor: str, key: str) -> Statements[None]:
     """Forget a request that was refused, so that it can be repeated."""
     yield Query("request_delete", {"actor": actor, "key": key})

@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 
 from redrive.engine.runs import FAR
 from redrive.stores.operations.clock import instant
-from redrive.stores.query import Query, Steps, reads, writes
+from redrive.stores.query import Query, Statements, reads, writes
 
 #: The number of ids that one survey reads.
 STRIDE = 10_000
@@ -60,7 +60,7 @@ class Survey(msgspec.Struct, frozen=True, gc=False):
 
 
 @writes
-def declare(keeps: Mapping[str, RetentionTimes]) -> Steps[None]:
+def declare(keeps: Mapping[str, RetentionTimes]) -> Statements[None]:
     """Store the retention times of tasks, by name."""
     rows = [
         {"key": f"{name}:{task}", "value": _text(span)}
@@ -76,7 +76,9 @@ def _text(span: timedelta | None) -> str:
 
 
 @reads
-def survey(after_id: int, keep: RetentionTimes, *, stride: int = STRIDE, now: datetime | None = None) -> Steps[Survey]:
+def survey(
+    after_id: int, keep: RetentionTimes, *, stride: int = STRIDE, now: datetime | None = None
+) -> Statements[Survey]:
     """Find jobs with ids larger than `after_id` that may be deleted; `keep` applies to tasks without stored times."""
     at = yield from instant(now)
     ((first, last),) = yield Query("span", {"after_id": after_id})
@@ -91,14 +93,14 @@ def survey(after_id: int, keep: RetentionTimes, *, stride: int = STRIDE, now: da
 
 
 @writes
-def prune(found: Survey) -> Steps[int]:
+def prune(found: Survey) -> Statements[int]:
     """Delete jobs and all their rows, and return their number; a job that was started again since then stays."""
     gone = yield Query("prune", {"ids": list(found.ids), "at": found.at})
     return len(gone)
 
 
 @reads
-def policies(*, now: datetime | None = None) -> Steps[frozenset[str]]:
+def policies(*, now: datetime | None = None) -> Statements[frozenset[str]]:
     """Return the digests of the policies that may be deleted: all but those that were retired less than a day ago."""
     at = yield from instant(now)
     return frozenset(row[0] for row in (yield Query("policies", {"before": at - RETIRED_FOR})))
@@ -107,7 +109,7 @@ def policies(*, now: datetime | None = None) -> Steps[frozenset[str]]:
 # An open transaction may have inserted a job with this policy that is not visible yet. A policy is therefore deleted
 # only after every such transaction has ended; an enqueue does not use a retired policy but inserts it again.
 @writes
-def forget_policy(digest: str, *, now: datetime | None = None) -> Steps[None]:
+def forget_policy(digest: str, *, now: datetime | None = None) -> Statements[None]:
     """Retire a policy that no job has, or delete it if it was retired a day ago.
 
     The statement reads every job, so call it seldom.
@@ -118,14 +120,14 @@ def forget_policy(digest: str, *, now: datetime | None = None) -> Steps[None]:
 
 
 @writes
-def forget_workers(*, left_for: timedelta, now: datetime | None = None) -> Steps[None]:
+def forget_workers(*, left_for: timedelta, now: datetime | None = None) -> Statements[None]:
     """Delete workers that left or died longer ago than `left_for` and hold no lease."""
     at = yield from instant(now)
     yield Query("workers_forget", {"before": at - left_for})
 
 
 @writes
-def empty() -> Steps[None]:
+def empty() -> Statements[None]:
     """Delete all jobs, schedules, tracked items, settings of queues and sums; ids are not used again."""
     from redrive.stores.operations import counters
 

@@ -14,7 +14,7 @@ from redrive.engine.recurring import CronDefinition, Definition, ScheduleRecord
 from redrive.errors import ScheduleNotFound, StoreError
 from redrive.stores.operations.audit import SYSTEM, UNKNOWN, record
 from redrive.stores.operations.clock import instant
-from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
+from redrive.stores.query import Query, Rows, Statements, reads, wakes, writes
 
 
 class ScheduleStatus(msgspec.Struct, frozen=True, gc=False):
@@ -31,7 +31,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True, gc=False):
 
 # A schedule with an unchanged timing keeps its planned instants, so a deployment loses no occurrence.
 @writes
-def declare(definitions: Sequence[Definition], *, now: datetime | None = None) -> Steps[tuple[str, ...]]:
+def declare(definitions: Sequence[Definition], *, now: datetime | None = None) -> Statements[tuple[str, ...]]:
     """Write the definitions in the code; they replace those of an earlier deployment, and those created at run time.
 
     Return the names of the replaced ones that were created at run time.
@@ -47,14 +47,14 @@ def declare(definitions: Sequence[Definition], *, now: datetime | None = None) -
 
 
 @writes
-def introduce(definition: Definition, *, now: datetime | None = None) -> Steps[None]:
+def introduce(definition: Definition, *, now: datetime | None = None) -> Statements[None]:
     """Write a definition in a transaction of its own, unless the schedule exists."""
     if not (yield Query("schedules_select", {"names": [definition.name]}, into=ScheduleRecord)):
         at = yield from instant(now)
         yield from put([definition], at, replaces=False)
 
 
-def put(definitions: Sequence[Definition], at: datetime, *, replaces: bool, created: bool = False) -> Steps[None]:
+def put(definitions: Sequence[Definition], at: datetime, *, replaces: bool, created: bool = False) -> Statements[None]:
     """Write definitions as a part of a larger operation; if they do not replace others, only those of new schedules."""
     rows = [
         {
@@ -74,25 +74,25 @@ def put(definitions: Sequence[Definition], at: datetime, *, replaces: bool, crea
 
 
 @reads
-def status(*, now: datetime | None = None) -> Steps[tuple[ScheduleStatus, ...]]:
+def status(*, now: datetime | None = None) -> Statements[tuple[ScheduleStatus, ...]]:
     """Return the due time of each schedule."""
     return tuple((yield Query("schedules_due", {"now": now}, into=ScheduleStatus)))
 
 
 @reads
-def select(names: Sequence[str] | None = None) -> Steps[tuple[ScheduleRecord, ...]]:
+def select(names: Sequence[str] | None = None) -> Statements[tuple[ScheduleRecord, ...]]:
     """Return schedules, by name; None means all."""
     wanted = None if names is None else list(names)
     return tuple((yield Query("schedules_select", {"names": wanted}, into=ScheduleRecord)))
 
 
 @reads
-def get(name: str) -> Steps[ScheduleRecord]:
+def get(name: str) -> Statements[ScheduleRecord]:
     """Return a schedule, or raise `ScheduleNotFound`."""
     return _only((yield Query("schedules_select", {"names": [name]}, into=ScheduleRecord)), name)
 
 
-def lock(name: str) -> Steps[ScheduleRecord]:
+def lock(name: str) -> Statements[ScheduleRecord]:
     """Lock a schedule until the transaction ends, and return it; raise `ScheduleNotFound`."""
     return _only((yield Query("schedule_lock", {"name": name}, into=ScheduleRecord)), name)
 
@@ -113,14 +113,14 @@ def readable(row: ScheduleRecord) -> Definition:
     return row.definition
 
 
-def move(row: ScheduleRecord) -> Steps[None]:
+def move(row: ScheduleRecord) -> Statements[None]:
     """Write the state of a locked schedule."""
     names = ("name", "paused_at", "resumed_at", "next_at", "job_id", "queued_at")
     yield Query("schedule_move", {name: getattr(row, name) for name in names})
 
 
 @writes
-def pause(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[ScheduleRecord]:
+def pause(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[ScheduleRecord]:
     """Start nothing of a schedule until it is resumed; running jobs go on. Raise `ScheduleNotFound`."""
     at = yield from instant(now)
     row = yield from lock(name)
@@ -133,7 +133,7 @@ def pause(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> St
 
 
 @wakes
-def resume(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[ScheduleRecord]:
+def resume(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[ScheduleRecord]:
     """Resume a schedule. Occurrences that were planned during the pause are skipped; a retry that became due is made.
 
     Raise `ScheduleNotFound` if the database has no schedule of this name, or `StoreError` if this version cannot
@@ -152,20 +152,20 @@ def resume(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> S
 
 
 @reads
-def occurrences(name: str, *, before: datetime | None = None, limit: int = 100) -> Steps[tuple[Occurrence, ...]]:
+def occurrences(name: str, *, before: datetime | None = None, limit: int = 100) -> Statements[tuple[Occurrence, ...]]:
     """Return the decided occurrences of a cron before an instant, the latest first."""
     params = {"schedule": name, "before": before, "count": limit}
     return tuple((yield Query("occurrences_select", params, into=Occurrence)))
 
 
 @reads
-def latest() -> Steps[tuple[Occurrence, ...]]:
+def latest() -> Statements[tuple[Occurrence, ...]]:
     """Return the latest decided occurrence of each cron that has one, by name."""
     return tuple((yield Query("occurrences_latest", into=Occurrence)))
 
 
 @writes
-def forget_occurrences(kept_for: timedelta, *, limit: int = 1000, now: datetime | None = None) -> Steps[int]:
+def forget_occurrences(kept_for: timedelta, *, limit: int = 1000, now: datetime | None = None) -> Statements[int]:
     """Delete occurrences that were decided longer ago than `kept_for`; return their number.
 
     There may be more if it equals the limit.

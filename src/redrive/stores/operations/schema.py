@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from redrive.errors import SchemaTooNew, StoreError, StoreOpenError
-from redrive.stores.query import Query, Steps, reads
+from redrive.stores.query import Query, Statements, reads
 
 
 class Schema(msgspec.Struct, frozen=True, gc=False):
@@ -58,7 +58,7 @@ def found(version: str | None, compatible: str | None) -> Schema:
 
 
 @reads
-def schema() -> Steps[Schema]:
+def schema() -> Statements[Schema]:
     """Return the schema of the database, or raise `StoreOpenError`."""
     version = yield Query("meta", {"key": "schema"})
     compatible = yield Query("meta", {"key": "compatible"})

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from redrive.stores.operations.clock import instant
-from redrive.stores.query import Query, Steps, reads, writes
+from redrive.stores.query import Query, Statements, reads, writes
 
 # Expired sessions that one login deletes.
 _OLD: Final = 100
@@ -31,7 +31,7 @@ class Session(msgspec.Struct, frozen=True, gc=False):
 
 
 @writes
-def begin(digest: str, session: Session, *, lasts: timedelta, now: datetime | None = None) -> Steps[None]:
+def begin(digest: str, session: Session, *, lasts: timedelta, now: datetime | None = None) -> Statements[None]:
     """Store a session, found by a digest for some time."""
     at = yield from instant(now)
     yield Query("sessions_forget", {"now": at, "count": _OLD})
@@ -40,13 +40,13 @@ def begin(digest: str, session: Session, *, lasts: timedelta, now: datetime | No
 
 
 @reads
-def find(digest: str, *, now: datetime | None = None) -> Steps[Session | None]:
+def find(digest: str, *, now: datetime | None = None) -> Statements[Session | None]:
     """Return the session of a digest; None if there is none, or it has expired."""
     rows = yield Query("session_get", {"digest": digest, "now": now}, into=Session)
     return rows[0] if rows else None
 
 
 @writes
-def end(digest: str) -> Steps[None]:
+def end(digest: str) -> Statements[None]:
     """Delete a session, if there is one."""
     yield Query("session_delete", {"digest": digest})

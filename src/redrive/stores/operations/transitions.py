@@ -15,7 +15,7 @@ from redrive.engine.settle import CATCH_HISTORY
 from redrive.stores.operations import keys
 from redrive.stores.operations.jobs import insert
 from redrive.stores.operations.keys import drop
-from redrive.stores.query import Query, Steps
+from redrive.stores.query import Query, Statements
 
 # The events after which the attempt is still open.
 _OPEN = frozenset({LifecycleEvent.WAIT, LifecycleEvent.SET_ASIDE})
@@ -23,7 +23,7 @@ _OPEN = frozenset({LifecycleEvent.WAIT, LifecycleEvent.SET_ASIDE})
 _ANSWERS = frozenset({AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED})
 
 
-def write(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dict[int, Transition]]:
+def write(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Statements[dict[int, Transition]]:
     """Write transitions, each entirely or not at all: job, history, result, catch job, caught parent, key.
 
     Return the transitions under leases that were current, by lease. One differs from its argument if another job has
@@ -46,7 +46,7 @@ def write(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dict
     return {each.lease_id: each for _, each in written} | (yield from keys.update(written, at))
 
 
-def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[None]:
+def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Statements[None]:
     """Write the rows that belong to ended attempts besides the job itself."""
     transitions = [transition for _, transition in pairs]
     # The history entry of a success is the row of its job.
@@ -112,7 +112,7 @@ def _catch_job(claim: Claim, task: str) -> NewJob:
     )
 
 
-def closed_before(missed: Sequence[Transition]) -> Steps[dict[int, str]]:
+def closed_before(missed: Sequence[Transition]) -> Statements[dict[int, str]]:
     """Return the outcome that the history has for the lease of each transition that could not be written."""
     params = {"job_ids": [each.job_id for each in missed], "lease_ids": [each.lease_id for each in missed]}
     return dict((yield Query("closed_before", params)))
@@ -131,7 +131,7 @@ def is_settled(transition: Transition, outcome: str | None) -> bool:
 
 # The worker that runs it loses the lease, so a late completion changes nothing. The schedule that created the job is
 # not notified; see `redrive.stores.operations.origins`.
-def end(job: JobRecord, at: datetime, why: str) -> Steps[bool]:
+def end(job: JobRecord, at: datetime, why: str) -> Statements[bool]:
     """End a job that is not final, and return True if this call ended it."""
     if not (yield Query("cancel", {"id": job.id, "note": why, "now": at})):
         return False
@@ -144,7 +144,7 @@ def end(job: JobRecord, at: datetime, why: str) -> Steps[bool]:
     return True
 
 
-def put_cancelled(job: JobRecord, at: datetime, why: str) -> Steps[None]:
+def put_cancelled(job: JobRecord, at: datetime, why: str) -> Statements[None]:
     """Write the record of an open attempt that ends from outside."""
     yield Query("attempt_insert", many=[_cancelled_attempt(job, at, why)])
 
@@ -166,7 +166,7 @@ def _cancelled_attempt(job: JobRecord, at: datetime, why: str) -> dict[str, obje
 # A cancelled job ends at once, but its handler is notified a moment later and may take time to stop. A thread cannot be
 # stopped at all after its timeout. The limits of a queue count such a handler until its worker reports that it has
 # stopped, or until the worker is gone.
-def put_unstopped(attempts: Iterable[Claim | JobRecord]) -> Steps[None]:
+def put_unstopped(attempts: Iterable[Claim | JobRecord]) -> Statements[None]:
     """Record handlers that still run; the attempts are given as they were before they ended."""
     rows = [
         {
@@ -182,7 +182,7 @@ def put_unstopped(attempts: Iterable[Claim | JobRecord]) -> Steps[None]:
         yield Query("unstopped_put", many=rows)
 
 
-def drop_unstopped(lease_ids: Collection[int]) -> Steps[None]:
+def drop_unstopped(lease_ids: Collection[int]) -> Statements[None]:
     """Delete the records of handlers that have stopped; leases without a record are ignored."""
     if lease_ids:
         yield Query("unstopped_drop", {"lease_ids": sorted(lease_ids)})

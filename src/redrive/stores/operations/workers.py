@@ -13,7 +13,7 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import take
 from redrive.stores.operations.keys import KeyRequest, retake
 from redrive.stores.operations.limited_queues import ClaimFilter
-from redrive.stores.query import Query, Steps, reads, wakes, writes
+from redrive.stores.query import Query, Statements, reads, wakes, writes
 
 # The time after which a process that has sent half of a statement counts as stopped.
 #
@@ -55,7 +55,7 @@ def register(  # noqa: PLR0913 - the columns of its row
     lock_id: int | None = None,
     version: str | None = None,
     now: datetime | None = None,
-) -> Steps[int]:
+) -> Statements[int]:
     """Register a worker, and return its id, which is never used again.
 
     ``version`` is that of its redrive; queues and tasks are None for all, without the queues of ``excluded``. Other
@@ -73,7 +73,7 @@ def register(  # noqa: PLR0913 - the columns of its row
 
 
 @writes
-def beat(worker_id: int, lease_for: timedelta, *, now: datetime | None = None) -> Steps[Pulse]:
+def beat(worker_id: int, lease_for: timedelta, *, now: datetime | None = None) -> Statements[Pulse]:
     """Extend the lease of a worker, and never shorten it; raise `ValueError` if `lease_for` is not positive."""
     if lease_for <= timedelta(0):
         raise ValueError(f"a heartbeat must extend the lease by more than nothing, got {lease_for}")
@@ -82,37 +82,37 @@ def beat(worker_id: int, lease_for: timedelta, *, now: datetime | None = None) -
 
 
 @reads
-def look(worker_id: int) -> Steps[Pulse]:
+def look(worker_id: int) -> Statements[Pulse]:
     """Return what a worker still holds; it calls this between heartbeats to detect cancelled jobs and runs soon."""
     return (yield from _pulse(worker_id, alive=True))
 
 
-def _pulse(worker_id: int, *, alive: bool) -> Steps[Pulse]:
+def _pulse(worker_id: int, *, alive: bool) -> Statements[Pulse]:
     rows = yield Query("leases_of", {"worker_id": worker_id})
     return Pulse(alive, frozenset(row[0] for row in rows), {row[0]: row[1] for row in rows if row[1] is not None})
 
 
 @reads
-def held(worker_id: int) -> Steps[frozenset[int]]:
+def held(worker_id: int) -> Statements[frozenset[int]]:
     """Return the leases that a worker still holds."""
     return (yield from _pulse(worker_id, alive=True)).leases
 
 
 @writes
-def report(worker_id: int, trouble: str | None) -> Steps[None]:
+def report(worker_id: int, trouble: str | None) -> Statements[None]:
     """Write which background duties of a worker fail, and why; None if none does."""
     yield Query("worker_trouble", {"id": worker_id, "trouble": trouble})
 
 
 # After that time and a grace period the attempt is taken even from a living worker.
 @writes
-def prolong(job_id: int, lease_id: int, timeout_for: timedelta) -> Steps[None]:
+def prolong(job_id: int, lease_id: int, timeout_for: timedelta) -> Statements[None]:
     """Write how long an attempt may take, if its lease is still current."""
     yield Query("prolong", {"job_id": job_id, "lease_id": lease_id, "timeout_for": timeout_for})
 
 
 @wakes
-def leave(worker_id: int, *, now: datetime | None = None) -> Steps[list[int]]:
+def leave(worker_id: int, *, now: datetime | None = None) -> Statements[list[int]]:
     """Sign a worker off, and give back the jobs that it still holds, with no attempt spent; return their ids."""
     at = yield from instant(now)
     released = yield from _release(worker_id, None, f"worker {worker_id} shut down", at, due=at)
@@ -121,7 +121,9 @@ def leave(worker_id: int, *, now: datetime | None = None) -> Steps[list[int]]:
 
 
 @wakes
-def give_back(worker_id: int, lease_ids: Collection[int], why: str, *, now: datetime | None = None) -> Steps[list[int]]:
+def give_back(
+    worker_id: int, lease_ids: Collection[int], why: str, *, now: datetime | None = None
+) -> Statements[list[int]]:
     """Give back jobs that a worker has claimed and not started; return their ids.
 
     No attempt is spent, and the jobs keep their places in the queue.
@@ -132,7 +134,7 @@ def give_back(worker_id: int, lease_ids: Collection[int], why: str, *, now: date
 
 def _release(
     worker_id: int, lease_ids: Sequence[int] | None, note: str, at: datetime, *, due: datetime | None = None
-) -> Steps[list[int]]:
+) -> Statements[list[int]]:
     params = {"worker_id": worker_id, "leases": lease_ids, "due": due, "note": note}
     released: Sequence[ReleasedJob] = yield Query("worker_release", params, into=ReleasedJob)
     keyed = [KeyRequest(job.task, job.key, job.id) for job in released if job.key and job.key_until is KeyUntil.START]
@@ -145,12 +147,12 @@ def _release(
 # transaction of a stopped process does not end by itself. The transaction is rolled back, and its owner gets an error
 # when it resumes.
 @reads
-def end_stuck(silent_for: timedelta = STUCK) -> Steps[int]:
+def end_stuck(silent_for: timedelta = STUCK) -> Statements[int]:
     """End database sessions of processes that were stopped in the middle of a statement; return their number."""
     return len((yield Query("stuck_end", {"silent_for": silent_for})))
 
 
 @reads
-def workers() -> Steps[tuple[WorkerRecord, ...]]:
+def workers() -> Statements[tuple[WorkerRecord, ...]]:
     """Return the workers that have not left, oldest first; those past ``expires_at`` count as dead."""
     return tuple((yield Query("workers", into=WorkerRecord)))

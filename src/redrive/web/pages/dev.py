@@ -17,9 +17,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from redrive.app.app import App
+from redrive.app.flows.run import Run
 from redrive.app.protocol import Procedure
-from redrive.app.run import Run
-from redrive.app.task import Task
+from redrive.app.tasks.task import Task
 from redrive.engine.explain import span
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Count, Filter, Hold, JobRecord

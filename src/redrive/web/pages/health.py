@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from redrive.app.diagnosis import diagnosis, examined
+from redrive.app.operators.diagnosis import diagnosis, examined
 from redrive.app.protocol import Procedure
 from redrive.engine.records import Diagnosis, Severity
 from redrive.web.exchange import Page, Request, Site

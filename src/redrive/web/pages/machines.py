@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from markupsafe import Markup
 
-from redrive.app.machine_drawing import as_element
+from redrive.app.machines.drawing import as_element
 from redrive.app.protocol import Procedure
 from redrive.engine.commands import command
 from redrive.engine.diagram import edges

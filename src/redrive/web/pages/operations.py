@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from redrive.app.operations import bulk_options
+from redrive.app.operators.operations import bulk_options
 from redrive.app.protocol import Procedure
 from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, OperationState, scoped
 from redrive.engine.commands import LIMIT

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from msgspec.structs import replace
 
 from redrive.app.protocol import Procedure
-from redrive.app.refreshes import checked_key
+from redrive.app.recurring.refreshes import checked_key
 from redrive.app.schedule_view import ScheduleView, demand_triggered, standing, view
 from redrive.engine.items import TrackedItem
 from redrive.plan import gantt

@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from redrive.app.flows.run import Run
+from redrive.app.flows.run_events import EventKind, RunEvent, events_of
 from redrive.app.protocol import Procedure
-from redrive.app.run import Run
-from redrive.app.run_events import EventKind, RunEvent, events_of
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.runs import RunRecord, StepKind
 from redrive.stores.operations import jobs, managing_runs, queues

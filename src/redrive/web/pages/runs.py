@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from redrive.app.flows.workflow import Workflow
 from redrive.app.protocol import Procedure
-from redrive.app.workflow import Workflow
 from redrive.engine.explain import Circumstances, why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.records import NEWEST, Hold

@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from redrive.app import subscription_words as words
 from redrive.app.protocol import Procedure
-from redrive.app.subscription import SubscriptionHandle
+from redrive.app.topics import words
+from redrive.app.topics.subscription import SubscriptionHandle
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Count
 from redrive.engine.topics import Position

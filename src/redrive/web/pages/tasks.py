@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from redrive.app.enqueue import Enqueuer
-from redrive.app.job import Job
+from redrive.app.flows.run import Run
 from redrive.app.protocol import Procedure
-from redrive.app.run import Run
-from redrive.app.task import Task
+from redrive.app.tasks.enqueue import Enqueuer
+from redrive.app.tasks.job import Job
+from redrive.app.tasks.task import Task
 from redrive.errors import ConfigurationError
 from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site, instant, path_to
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from redrive.app import subscription_words as words
 from redrive.app.protocol import Procedure
+from redrive.app.topics import words
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Count
 from redrive.engine.topics import DeliveryRecord

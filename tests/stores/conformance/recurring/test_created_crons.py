@@ -7,7 +7,7 @@ import pytest
 from redrive.engine.occurrence import OccurrenceDecision
 from redrive.engine.recurring import Overlap
 from redrive.errors import ScheduleError, ScheduleNotFound
-from redrive.stores.operations import audit, created_crons, schedules
+from redrive.stores.operations import audit, crons, schedules
 from tests.stores.helpers import T0, Harness
 from tests.stores.recurring import HALF, HOUR, Clockwork, cron, keeping, made
 
@@ -165,7 +165,7 @@ def test_missing_schedules_are_not_deleted(store: Harness):
 
 def test_concurrent_creations_of_the_same_cron_agree(store: Harness):
     """Two processes that create the same cron at once get the same row, and there is one."""
-    wanted = [created_crons.create(cron(), actor="amy", now=T0) for _ in range(2)]
+    wanted = [crons.create(cron(), actor="amy", now=T0) for _ in range(2)]
     one, other = store.at_once(wanted)
 
     assert one == other

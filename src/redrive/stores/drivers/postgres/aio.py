@@ -17,7 +17,7 @@ from redrive.stores.drivers.postgres.errors import ends_session, is_read_only, t
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import session
-from redrive.stores.query import Batch, Operation, Query, R, Rows, Steps
+from redrive.stores.query import Batch, Operation, Query, R, Rows, Statements
 
 # The errors of asyncpg when the database refuses or does not answer. InternalClientError ("cannot switch to state")
 # occurs if the session was ended between two messages.
@@ -129,7 +129,7 @@ async def connect(settings: PostgresSettings, *, direct: str | None = None) -> _
 
 async def drive(
     connection: asyncpg.Connection[Any],
-    steps: Steps[R],
+    steps: Statements[R],
     settings: PostgresSettings,
     first: Query | Batch | None = None,
 ) -> R:

@@ -17,7 +17,7 @@ from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.script import Statement, inner_script, lent_statement, notifies
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.operations.admin import identify
-from redrive.stores.query import Batch, Operation, Query, R, Rows, Steps
+from redrive.stores.query import Batch, Operation, Query, R, Rows, Statements
 
 
 def run_on(given: Any, operation: Operation[R], settings: PostgresSettings, uid: str) -> R:  # noqa: ANN401 - of any library
@@ -104,7 +104,7 @@ async def arun_on(given: Any, operation: Operation[R], settings: PostgresSetting
 # statement needs none, for the statement is refused by the database itself only if any statement would be.
 async def _drive(
     connection: psycopg.AsyncConnection[Any],
-    steps: Steps[R],
+    steps: Statements[R],
     settings: PostgresSettings,
     first: Query | Batch | None = None,
 ) -> R:

@@ -31,7 +31,7 @@ from redrive.errors import StoreError
 from redrive.stores.dialects import loader
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import begin, composed, prepared
-from redrive.stores.query import Batch, Operation, Query, R, Rows, Steps
+from redrive.stores.query import Batch, Operation, Query, R, Rows, Statements
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ Script: TypeAlias = Generator[Statement, Rows | None, R]
 """A generator of statements that receives their rows and returns the result of the operation."""
 
 
-def inner_script(steps: Steps[R], settings: PostgresSettings, first: Query | Batch | None = None) -> Script[R]:
+def inner_script(steps: Statements[R], settings: PostgresSettings, first: Query | Batch | None = None) -> Script[R]:
     """Return the script of an operation in a transaction that the caller begins and ends.
 
     ``first`` is its first query, if the caller has taken it already.
@@ -78,7 +78,7 @@ def full_script(operation: Operation[R], settings: PostgresSettings, should_noti
 # The first statement may be sent again on another connection, if the first connection has died while it was idle: the
 # statement is either BEGIN, or has ``transaction: none``.
 def _script(
-    steps: Steps[R],
+    steps: Statements[R],
     settings: PostgresSettings,
     own: Operation[R] | None,
     should_notify: Callable[[], bool],

@@ -21,7 +21,7 @@ from redrive.stores.drivers.postgres.errors import ends_session, is_read_only, t
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import compiled, durability, session
-from redrive.stores.query import Batch, Operation, Query, R, Rows, Steps
+from redrive.stores.query import Batch, Operation, Query, R, Rows, Statements
 
 Cursor = psycopg.RawCursor[tuple[Any, ...]]
 
@@ -120,7 +120,7 @@ def connect(settings: PostgresSettings, *, until: float = math.inf) -> Connectio
 
 def drive(
     connection: psycopg.Connection[Any],
-    steps: Steps[R],
+    steps: Statements[R],
     settings: PostgresSettings,
     first: Query | Batch | None = None,
 ) -> R:

@@ -17,7 +17,7 @@ from redrive.stores.drivers.sqlite import file
 from redrive.stores.drivers.sqlite.errors import UNFIT, translated, translation
 from redrive.stores.drivers.sqlite.file import DatabaseFile
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
-from redrive.stores.query import Batch, Query, R, Rows, Steps
+from redrive.stores.query import Batch, Query, R, Rows, Statements
 
 # KiB of pages that a connection caches at most. With SQLite's default of 2000, the indexes of some ten thousand rows
 # are read again and again.
@@ -70,7 +70,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
 
 
-def drive(cursor: sqlite3.Cursor, steps: Steps[R], settings: SQLiteSettings) -> R:
+def drive(cursor: sqlite3.Cursor, steps: Statements[R], settings: SQLiteSettings) -> R:
     """Execute the statements of an operation in an open transaction and return its result."""
     try:
         query = next(steps)

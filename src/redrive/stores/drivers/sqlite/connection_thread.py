@@ -21,7 +21,7 @@ from redrive.stores.drivers.sqlite.external import advance_ids
 from redrive.stores.drivers.sqlite.file import DatabaseFile
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.drivers.sqlite.write_queue import WriteQueue
-from redrive.stores.query import Operation, R, Steps
+from redrive.stores.query import Operation, R, Statements
 
 # Operations that share one transaction, at most.
 GROUP = 256
@@ -210,7 +210,7 @@ def _roll_back(cursor: sqlite3.Cursor) -> None:
 class WorkItem:
     """An operation that runs in a transaction, perhaps with others."""
 
-    def __init__(self, steps: Steps[Any] | None, *, writes: bool) -> None:
+    def __init__(self, steps: Statements[Any] | None, *, writes: bool) -> None:
         self.writes = writes
         self.error: BaseException | None = None
         self.result: Any = None
@@ -236,7 +236,7 @@ class QueuedItem(WorkItem):
 
     def __init__(
         self,
-        steps: Steps[Any] | None = None,
+        steps: Statements[Any] | None = None,
         *,
         writes: bool = False,
         function: Callable[[sqlite3.Cursor], Any] | None = None,

@@ -41,7 +41,7 @@ from redrive.stores.operations.machines.rows import (
     put_moved,
     write,
 )
-from redrive.stores.query import Query, Steps
+from redrive.stores.query import Query, Statements
 
 E = TypeVar("E", bound=Effect)
 
@@ -58,7 +58,7 @@ class _Ended(msgspec.Struct):
     caught: list[int] = []
 
 
-def finish_all(reports: Sequence[OriginResult], at: datetime) -> Steps[None]:
+def finish_all(reports: Sequence[OriginResult], at: datetime) -> Statements[None]:
     """Apply the ends of the jobs of transitions."""
     found = yield from lock((each.origin.name, each.origin.part) for each in reports)
     current = []
@@ -91,7 +91,7 @@ def _is_move(report: OriginResult) -> bool:
 
 
 # The end of a move, by far the most frequent one, needs nothing of the row of its event.
-def _unsuccessful(ended: Sequence[tuple[OriginResult, InstanceRecord]]) -> Steps[dict[int, MoveRecord]]:
+def _unsuccessful(ended: Sequence[tuple[OriginResult, InstanceRecord]]) -> Statements[dict[int, MoveRecord]]:
     """Return the events of the transitions that did not succeed."""
     ids = [instance.job_id for report, instance in ended if not _is_move(report)]
     if not ids:
@@ -199,7 +199,7 @@ def _only(kind: type[E], effects: Sequence[Effect]) -> E | None:
     return next((each for each in reversed(effects) if isinstance(each, kind)), None)
 
 
-def _write(result: _Ended, at: datetime) -> Steps[None]:
+def _write(result: _Ended, at: datetime) -> Statements[None]:
     queries = []
     if result.moved:
         queries.append(put_moved(result.moved))

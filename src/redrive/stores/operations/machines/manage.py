@@ -40,7 +40,7 @@ from redrive.stores.operations.machines.rows import (
     without_failure,
 )
 from redrive.stores.operations.machines.send import refusal
-from redrive.stores.query import Batch, Query, Steps, reads, wakes, writes
+from redrive.stores.query import Batch, Query, Statements, reads, wakes, writes
 
 
 class InstanceCount(msgspec.Struct, frozen=True, gc=False):
@@ -128,7 +128,7 @@ class Pruned(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def get(machine: str, key: str) -> Steps[InstanceRecord]:
+def get(machine: str, key: str) -> Statements[InstanceRecord]:
     """Return an instance, or raise `InstanceNotFound`."""
     rows = yield from _select(machine, key=key)
     if not rows:
@@ -137,7 +137,7 @@ def get(machine: str, key: str) -> Steps[InstanceRecord]:
 
 
 @reads
-def data(machine: str, key: str) -> Steps[bytes | None]:
+def data(machine: str, key: str) -> Statements[bytes | None]:
     """Return the data of an instance as JSON; None without any, and if it does not exist."""
     rows = yield from _select(machine, key=key)
     return rows[0].data if rows else None
@@ -151,7 +151,7 @@ def _select(  # noqa: PLR0913 - the filters
     status: InstanceStatus | None = None,
     after: str = "",
     limit: int = 1,
-) -> Steps[Sequence[InstanceRecord]]:
+) -> Statements[Sequence[InstanceRecord]]:
     params = {"machine": machine, "key": key, "state": state, "status": status, "after": after, "count": limit}
     rows: Sequence[InstanceRecord] = yield Query("instances_select", params, into=InstanceRecord)
     return rows
@@ -165,7 +165,7 @@ def select(
     status: InstanceStatus | None = None,
     after: str = "",
     limit: int = 100,
-) -> Steps[tuple[InstanceRecord, ...]]:
+) -> Statements[tuple[InstanceRecord, ...]]:
     """Return a page of instances by their keys."""
     return tuple((yield from _select(machine, state=state, status=status, after=after, limit=limit)))
 
@@ -173,7 +173,7 @@ def select(
 @reads
 def since(
     machine: str, states: Sequence[tuple[str, datetime]], *, limit: int = 100
-) -> Steps[tuple[InstanceRecord, ...]]:
+) -> Statements[tuple[InstanceRecord, ...]]:
     """Return instances that have been in a state since an instant or longer, the longest there first."""
     found: list[InstanceRecord] = []
     for state, until in states:
@@ -184,13 +184,13 @@ def since(
 
 
 @reads
-def counts(machine: str | None = None) -> Steps[tuple[InstanceCount, ...]]:
+def counts(machine: str | None = None) -> Statements[tuple[InstanceCount, ...]]:
     """Count instances by machine, state and status."""
     return tuple((yield Query("instances_counts", {"machine": machine}, into=InstanceCount)))
 
 
 @reads
-def by_state(machine: str | None = None) -> Steps[tuple[StateCount, ...]]:
+def by_state(machine: str | None = None) -> Statements[tuple[StateCount, ...]]:
     """Count the instances of a machine, or of all, by state, each up to `EXACT`; see `counts` for exact numbers."""
     params = {"machine": machine, "most": EXACT + 1, "widest": WIDEST}
     rows: Sequence[StateCount] = yield Query("instances_states", params, into=StateCount)
@@ -206,7 +206,7 @@ def search(  # noqa: PLR0913 - the filters, by keyword
     after: str = "",
     limit: int = 100,
     budget: int = 20_000,
-) -> Steps[InstancesFound]:
+) -> Statements[InstancesFound]:
     """Return instances by their keys, among a limited number of them; failed ones have an index of their own."""
     params: dict[str, object] = {"machine": machine, "state": state, "after": after, "count": limit}
     if status is InstanceStatus.FAILED:
@@ -221,13 +221,13 @@ def search(  # noqa: PLR0913 - the filters, by keyword
 
 
 @reads
-def stranded(known: Known) -> Steps[tuple[StrandedCount, ...]]:
+def stranded(known: Known) -> Statements[tuple[StrandedCount, ...]]:
     """Count what waits for a state or a class of events that the code does not have."""
     return tuple((yield Query("machines_stranded", known.params(), into=StrandedCount)))
 
 
 @reads
-def history(machine: str, key: str, *, before: int = LAST, limit: int = 100) -> Steps[tuple[MoveRecord, ...]]:
+def history(machine: str, key: str, *, before: int = LAST, limit: int = 100) -> Statements[tuple[MoveRecord, ...]]:
     """Return the latest events of an instance, in the order in which they have ended, the last one first."""
     params = {"machine": machine, "key": key, "before": before, "count": limit}
     rows: Sequence[MoveRecord] = yield Query("moves_of", params, into=MoveRecord)
@@ -243,7 +243,7 @@ def _ended(move: MoveRecord) -> tuple[bool, datetime, int]:
 
 
 @wakes
-def skip(machine: str, key: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[InstanceRecord]:
+def skip(machine: str, key: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[InstanceRecord]:
     """Drop the event of a failed transition: the instance takes events in its state again.
 
     Raise `InstanceNotFound`, or `IllegalMove` if no transition has failed.
@@ -268,7 +268,7 @@ def reset(  # noqa: PLR0913 - the parameters of an action
     *,
     actor: str = UNKNOWN,
     now: datetime | None = None,
-) -> Steps[InstanceRecord]:
+) -> Statements[InstanceRecord]:
     """Put an instance into a state without a transition; a failed transition is dropped.
 
     Raise `InstanceNotFound`, or `MachineBusy` if a transition runs or waits for a retry.
@@ -286,7 +286,7 @@ def reset(  # noqa: PLR0913 - the parameters of an action
 
 
 @writes
-def delete(machine: str, key: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[None]:
+def delete(machine: str, key: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[None]:
     """Delete an instance with its history; its jobs stay.
 
     Raise `InstanceNotFound`, or `MachineBusy` if a transition runs or waits for a retry.
@@ -304,7 +304,7 @@ def delete(machine: str, key: str, *, actor: str = UNKNOWN, now: datetime | None
 @writes
 def prune_completed(
     machine: str, kept_for: timedelta, *, limit: int = PRUNED, now: datetime | None = None
-) -> Steps[Pruned]:
+) -> Statements[Pruned]:
     """Delete completed instances of a machine, with their histories, after a time; those with waiting events stay."""
     at = yield from instant(now)
     params = {"machine": machine, "before": at - kept_for, "count": limit}
@@ -329,7 +329,7 @@ def migrate(  # noqa: PLR0913 - the parameters of an action
     limit: int = 1000,
     actor: str = UNKNOWN,
     now: datetime | None = None,
-) -> Steps[Migrated]:
+) -> Statements[Migrated]:
     """Move free instances from one state to another, by their keys; instances with a transition stay."""
     at = yield from instant(now)
     params = {"machine": machine, "state": old, "after": after, "count": limit}
@@ -345,7 +345,7 @@ def migrate(  # noqa: PLR0913 - the parameters of an action
 
 
 @writes
-def rearm(machine: str, state: str, how: Entered, *, after: str = "", limit: int = 1000) -> Steps[Migrated]:
+def rearm(machine: str, state: str, how: Entered, *, after: str = "", limit: int = 1000) -> Statements[Migrated]:
     """Compute the timeouts of the free instances in a state again, from the instants at which they entered it."""
     params = {"machine": machine, "state": state, "after": after, "count": limit}
     rows: Sequence[InstanceRecord] = yield Query("instances_in", params, into=InstanceRecord)
@@ -365,7 +365,7 @@ def rearm(machine: str, state: str, how: Entered, *, after: str = "", limit: int
 
 
 # A delete waits for the open transactions that put events into the line of the instance, and deletes their events.
-def _lock(machine: str, key: str, *, delete: bool = False) -> Steps[InstanceRecord]:
+def _lock(machine: str, key: str, *, delete: bool = False) -> Statements[InstanceRecord]:
     """Lock the job of a failed transition, and then the instance."""
     rows = yield from _select(machine, key=key)
     if rows and rows[0].status is InstanceStatus.FAILED:
@@ -393,7 +393,7 @@ def _without_transition(instance: InstanceRecord) -> InstanceRecord:
     )
 
 
-def _settle(instance: InstanceRecord, at: datetime) -> Steps[None]:
+def _settle(instance: InstanceRecord, at: datetime) -> Statements[None]:
     """Write that the failed transition of an instance, if it has one, was dealt with."""
     if instance.job_id is None:
         return

@@ -21,7 +21,7 @@ from redrive.engine.machine import (
 from redrive.engine.records import NewJob
 from redrive.errors import InstanceNotFound, NoTransition
 from redrive.stores.operations import jobs
-from redrive.stores.query import Batch, Query, Steps
+from redrive.stores.query import Batch, Query, Statements
 
 #: Larger than every id.
 LAST = 2**63 - 1
@@ -75,7 +75,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
         return {"machines": list(self.machines), "states": list(self.states), "events": list(self.events)}
 
 
-def lock(pairs: Iterable[tuple[str, str]]) -> Steps[dict[tuple[str, str], InstanceRecord]]:
+def lock(pairs: Iterable[tuple[str, str]]) -> Statements[dict[tuple[str, str], InstanceRecord]]:
     """Lock instances, given by their machines and keys, and return those that exist."""
     many = [{"machine": machine, "key": key} for machine, key in sorted(set(pairs))]
     rows: Sequence[InstanceRecord] = yield Query("instances_lock", many=many, into=InstanceRecord)
@@ -88,7 +88,7 @@ class MaybeLocked(InstanceRecord, frozen=True, gc=False):
     locked: bool
 
 
-def lock_idle(machine: str, key: str) -> Steps[InstanceRecord | None]:
+def lock_idle(machine: str, key: str) -> Statements[InstanceRecord | None]:
     """Lock an instance unless a transition of it runs, and return it; None if it does not exist."""
     while True:
         params = {"machine": machine, "key": key}
@@ -101,7 +101,7 @@ def lock_idle(machine: str, key: str) -> Steps[InstanceRecord | None]:
             return rows[0]
 
 
-def lock_one(machine: str, key: str) -> Steps[InstanceRecord]:
+def lock_one(machine: str, key: str) -> Statements[InstanceRecord]:
     """Lock an instance and return it; raise `InstanceNotFound`."""
     found = yield from lock([(machine, key)])
     if not found:
@@ -109,7 +109,7 @@ def lock_one(machine: str, key: str) -> Steps[InstanceRecord]:
     return found[machine, key]
 
 
-def lock_deleted(machine: str, key: str) -> Steps[InstanceRecord]:
+def lock_deleted(machine: str, key: str) -> Statements[InstanceRecord]:
     """Lock an instance that is to be deleted, and return it; raise `InstanceNotFound`."""
     params = {"machine": machine, "key": key}
     rows: Sequence[InstanceRecord] = yield Query("instance_lock_delete", params, into=InstanceRecord)
@@ -201,7 +201,7 @@ def insert_moves(moves: Iterable[MoveRecord]) -> Query:
     return Query("move_insert", many=[{name: getattr(each, name) for name in names} for each in moves])
 
 
-def next_moves(instances: Iterable[InstanceRecord]) -> Steps[dict[tuple[str, str], list[MoveRecord]]]:
+def next_moves(instances: Iterable[InstanceRecord]) -> Statements[dict[tuple[str, str], list[MoveRecord]]]:
     """Return the first two waiting events of instances; the event of a failure alone, if they show one."""
     many = [
         {
@@ -218,7 +218,7 @@ def next_moves(instances: Iterable[InstanceRecord]) -> Steps[dict[tuple[str, str
     return found
 
 
-def skip_failures(instances: Iterable[InstanceRecord], at: datetime) -> Steps[list[MoveRecord]]:
+def skip_failures(instances: Iterable[InstanceRecord], at: datetime) -> Statements[list[MoveRecord]]:
     """Return the rows that end the events of failures which an operator has dealt with, before they had their turns."""
     many = [{"machine": each.machine, "key": each.key, "source": EventSource.FAILED_TO} for each in instances]
     rows: Sequence[MoveRecord] = yield Query("moves_next", many=many, into=MoveRecord)
@@ -245,7 +245,7 @@ def start_moves(started: Iterable[tuple[int, InstanceRecord, Start]]) -> Query:
     return Query("move_start", many=rows)
 
 
-def write(new: Mapping[int, NewJob], queries: Iterable[Query], at: datetime) -> Steps[None]:
+def write(new: Mapping[int, NewJob], queries: Iterable[Query], at: datetime) -> Statements[None]:
     """Insert the jobs of transitions and write the rows of their instances, as one batch."""
     inserts = jobs.statements(list(new.items()), at) if new else []
     yield Batch((*inserts, *queries))

@@ -38,7 +38,7 @@ from redrive.stores.operations.machines.rows import (
     put,
     write,
 )
-from redrive.stores.query import Query, Steps, wakes
+from redrive.stores.query import Query, Statements, wakes
 
 
 class Busy(StrEnum):
@@ -93,7 +93,7 @@ def send(  # noqa: PLR0913 - the options of a send, by keyword
     queues: Sequence[str] = (),
     begun: Callable[[int], object] | None = None,
     now: datetime | None = None,
-) -> Steps[Sent]:
+) -> Statements[Sent]:
     """Send an event to an instance, which its first event creates.
 
     ``queues`` are those of the machine's jobs. ``begun`` receives the id of the event if this call begins a transition,
@@ -115,7 +115,7 @@ def send(  # noqa: PLR0913 - the options of a send, by keyword
     return sent
 
 
-def _send(event: InstanceEvent, choose: Choose, number: int, at: datetime, *, drop: bool) -> Steps[Sent]:
+def _send(event: InstanceEvent, choose: Choose, number: int, at: datetime, *, drop: bool) -> Statements[Sent]:
     while (instance := (yield from lock_idle(event.machine, event.key))) is None:
         choice = choose(None)
         if isinstance(choice, NoTransition):
@@ -133,7 +133,9 @@ def _send(event: InstanceEvent, choose: Choose, number: int, at: datetime, *, dr
     return (yield from _chosen(event, instance, choose(instance), number, at))
 
 
-def _chosen(event: InstanceEvent, instance: InstanceRecord, choice: Choice, number: int, at: datetime) -> Steps[Sent]:
+def _chosen(
+    event: InstanceEvent, instance: InstanceRecord, choice: Choice, number: int, at: datetime
+) -> Statements[Sent]:
     match choice:
         case NoTransition():
             raise choice
@@ -149,7 +151,7 @@ def _chosen(event: InstanceEvent, instance: InstanceRecord, choice: Choice, numb
             return _started(event, number, choice, instance.state)
 
 
-def _create(event: InstanceEvent, start: Start, number: int, at: datetime) -> Steps[bool]:
+def _create(event: InstanceEvent, start: Start, number: int, at: datetime) -> Statements[bool]:
     """Insert an instance with its first transition; return False if the instance exists now."""
     row = {"machine": event.machine, "key": event.key, "now": at}
     row |= {"to_state": start.to_state, "job_id": number, "event": event.event}
@@ -160,7 +162,7 @@ def _create(event: InstanceEvent, start: Start, number: int, at: datetime) -> St
     return True
 
 
-def begin(event: InstanceEvent, instance: InstanceRecord, start: Start, number: int, at: datetime) -> Steps[None]:
+def begin(event: InstanceEvent, instance: InstanceRecord, start: Start, number: int, at: datetime) -> Statements[None]:
     """Begin the transition of an event that was sent now; the instance is locked and free."""
     moves = [
         new_move(event, number, at, source=EventSource.SEND, status=MoveStatus.RUNNING, instance=instance, start=start)
@@ -171,7 +173,7 @@ def begin(event: InstanceEvent, instance: InstanceRecord, start: Start, number: 
     yield from write({number: start.job}, queries, at)
 
 
-def late(instance: InstanceRecord, at: datetime) -> Steps[MoveRecord]:
+def late(instance: InstanceRecord, at: datetime) -> Statements[MoveRecord]:
     """Return the row of a timeout that was due, but another event came first."""
     (number,) = yield from jobs.take("job", 1)
     event = timeout_of(instance)
@@ -204,7 +206,7 @@ def _started(event: InstanceEvent, number: int, start: Start, state: str | None)
     return Sent(event.machine, event.key, number, SentStatus.STARTED, state, start.to_state)
 
 
-def _answer(event: InstanceEvent) -> Steps[Sent | None]:
+def _answer(event: InstanceEvent) -> Statements[Sent | None]:
     """Return the answer to an event with the same key; None if there is none."""
     if event.event_key is None:
         return None
@@ -230,7 +232,7 @@ def _repeated(move: MoveRecord, event: InstanceEvent) -> Sent:
 # -------------------------------------------------------------------------------------------------------------- waiting
 
 
-def _wait(event: InstanceEvent, number: int, at: datetime) -> Steps[Sent]:
+def _wait(event: InstanceEvent, number: int, at: datetime) -> Statements[Sent]:
     """Put an event into line."""
     where = {"machine": event.machine, "key": event.key}
     row = where | {"now": at, "to_state": None, "job_id": None, "event": None}

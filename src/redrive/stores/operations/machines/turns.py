@@ -47,7 +47,7 @@ from redrive.stores.operations.machines.rows import (
     write,
 )
 from redrive.stores.operations.machines.send import late, timeout_of
-from redrive.stores.query import Batch, Query, Steps, reads, wakes
+from redrive.stores.query import Batch, Query, Statements, reads, wakes
 
 Resolve: TypeAlias = Callable[[InstanceRecord, str, bytes], Choice]
 """Chooses the transition of a stored event, given by the name of its type and its JSON."""
@@ -105,7 +105,7 @@ class TurnsTaken(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def look(known: Known, *, now: datetime | None = None) -> Steps[DueTurns]:
+def look(known: Known, *, now: datetime | None = None) -> Statements[DueTurns]:
     """Return when the next timeout is due that the code can start, and whether events wait."""
     rows: Sequence[DueTurns] = yield Query("machines_look", known.params() | {"now": now}, into=DueTurns)
     return rows[0]
@@ -113,7 +113,7 @@ def look(known: Known, *, now: datetime | None = None) -> Steps[DueTurns]:
 
 # Instances that another transaction has locked are skipped, so no worker waits for a transaction of a user.
 @wakes
-def take_turns(known: Known, resolve: Resolve, *, budget: int, now: datetime | None = None) -> Steps[TurnsTaken]:
+def take_turns(known: Known, resolve: Resolve, *, budget: int, now: datetime | None = None) -> Statements[TurnsTaken]:
     """Start the transitions of due timeouts, and then of waiting events of free instances.
 
     ``budget`` is the largest number of either, for each machine.
@@ -135,7 +135,7 @@ def take_turns(known: Known, resolve: Resolve, *, budget: int, now: datetime | N
 @wakes
 def take_turn(
     known: Known, machine: str, key: str, resolve: Resolve, *, now: datetime | None = None
-) -> Steps[tuple[EventTurn, ...]]:
+) -> Statements[tuple[EventTurn, ...]]:
     """Start the transition of the first waiting event of an instance, if it is free and not locked."""
     at = yield from instant(now)
     params = {"machine": machine, "key": key, "states": list(known.states)}
@@ -151,7 +151,7 @@ class _NewMove(msgspec.Struct, frozen=True, gc=False):
     source: EventSource
 
 
-def _note(machine: str) -> Steps[int]:
+def _note(machine: str) -> Statements[int]:
     """Write that instances have waiting events, and return the number of events for which that was not written yet."""
     new: Sequence[_NewMove] = yield Query("moves_new", {"machine": machine, "count": NOTED}, into=_NewMove)
     if not new:
@@ -163,7 +163,7 @@ def _note(machine: str) -> Steps[int]:
     return len(new)
 
 
-def _time_out(params: Mapping[str, object], resolve: Resolve, at: datetime) -> Steps[list[EventTurn]]:
+def _time_out(params: Mapping[str, object], resolve: Resolve, at: datetime) -> Statements[list[EventTurn]]:
     due: Sequence[InstanceRecord] = yield Query("machines_overdue", {**params, "now": at}, into=InstanceRecord)
     ids = yield from jobs.take("job", len(due)) if due else _none()
     result = _Turns()
@@ -191,13 +191,13 @@ def _time_out(params: Mapping[str, object], resolve: Resolve, at: datetime) -> S
     return result.turns
 
 
-def _none() -> Steps[list[int]]:
+def _none() -> Statements[list[int]]:
     """Return no numbers."""
     yield from ()
     return []
 
 
-def _take(free: Sequence[InstanceRecord], known: Known, resolve: Resolve, at: datetime) -> Steps[_Turns]:
+def _take(free: Sequence[InstanceRecord], known: Known, resolve: Resolve, at: datetime) -> Statements[_Turns]:
     """Start the first waiting event of each of these instances, which are locked and free."""
     waiting = yield from next_moves(free)
     result = _Turns()
@@ -219,7 +219,7 @@ def _take_one(  # noqa: PLR0913, PLR0917 - an instance before and after the turn
     move: MoveRecord,
     resolve: Resolve,
     at: datetime,
-) -> Steps[None]:
+) -> Statements[None]:
     if instance.status is InstanceStatus.FAILED:
         instance = _released(instance)
     assert move.event is not None and move.payload is not None  # noqa: S101, PT018 - it waits
@@ -291,7 +291,7 @@ class _Turns:
             turn = replace(turn, error=choice)
         self.turns.append(turn)
 
-    def write(self, at: datetime) -> Steps[None]:
+    def write(self, at: datetime) -> Statements[None]:
         """Write all rows."""
         queries = []
         if self.instances:

@@ -28,7 +28,7 @@ from redrive.stores.operations import transitions
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.refresh.items import ItemMove, declared, lock, with_deadline, write
 from redrive.stores.operations.transitions import end
-from redrive.stores.query import Query, Steps, wakes
+from redrive.stores.query import Query, Statements, wakes
 
 # The outcome of an attempt after its deadline.
 OVERDUE = Failed(
@@ -41,7 +41,7 @@ OVERDUE = Failed(
 )
 
 
-def finish_all(reports: Iterable[OriginResult], at: datetime) -> Steps[dict[int, ItemMove]]:
+def finish_all(reports: Iterable[OriginResult], at: datetime) -> Statements[dict[int, ItemMove]]:
     """Apply the ends of attempts, and return the moves of their items by jobs, without those of some successes."""
     moved: dict[int, ItemMove] = {}
     by_refresh: dict[str, list[OriginResult]] = defaultdict(list)
@@ -56,7 +56,7 @@ def finish_all(reports: Iterable[OriginResult], at: datetime) -> Steps[dict[int,
     return moved
 
 
-def _finish(schedule: str, reports: Sequence[OriginResult], at: datetime) -> Steps[dict[int, ItemMove]]:
+def _finish(schedule: str, reports: Sequence[OriginResult], at: datetime) -> Statements[dict[int, ItemMove]]:
     """Move the items of one refresh after the ends of their attempts; an attempt that was superseded moves nothing."""
     definition = yield from declared(schedule)
     if definition is None:
@@ -111,7 +111,7 @@ _FOLLOWS = {
 
 # This is the hot path. The state after a success does not depend on the state before it, for items without a policy of
 # their own and with attempts that began before this instant. The items of all `reports` are locked.
-def _succeed(definition: RefreshDefinition, reports: Sequence[OriginResult], at: datetime) -> Steps[set[int]]:
+def _succeed(definition: RefreshDefinition, reports: Sequence[OriginResult], at: datetime) -> Statements[set[int]]:
     """Move the items of successful attempts without reading them, and return their jobs."""
     successes = [each for each in reports if each.succeeded]
     jobs_of: dict[str, int] = {each.origin.part: each.job_id for each in successes}
@@ -135,7 +135,7 @@ def _succeed(definition: RefreshDefinition, reports: Sequence[OriginResult], at:
 # The job of an overdue attempt ends here: the worker that runs it loses its lease. Rows that other transactions have
 # locked are skipped; items that only a newer version can read stay as they are.
 @wakes
-def end_overdue(budget: int, samples: Iterable[float], *, now: datetime | None = None) -> Steps[int]:
+def end_overdue(budget: int, samples: Iterable[float], *, now: datetime | None = None) -> Statements[int]:
     """End attempts after their deadlines, and give up items that have failed for too long; return their number."""
     at = yield from instant(now)
     found: Sequence[TrackedItem] = yield Query("refresh_overdue", {"now": at, "count": budget}, into=TrackedItem)
@@ -149,7 +149,7 @@ def end_overdue(budget: int, samples: Iterable[float], *, now: datetime | None =
     return done
 
 
-def _end_running(found: Sequence[TrackedItem], at: datetime, rolls: Iterator[float]) -> Steps[int]:
+def _end_running(found: Sequence[TrackedItem], at: datetime, rolls: Iterator[float]) -> Statements[int]:
     items = {each.job_id: each for each in found if each.job_id is not None}
     if not items:
         return 0
@@ -174,7 +174,7 @@ def _end_running(found: Sequence[TrackedItem], at: datetime, rolls: Iterator[flo
     return len(moved) + len((yield from finish_all(reports, at)))
 
 
-def _held(found: Sequence[TrackedItem]) -> Steps[dict[str, Sequence[TrackedItem]]]:
+def _held(found: Sequence[TrackedItem]) -> Statements[dict[str, Sequence[TrackedItem]]]:
     """Lock items in the common order, all before the first one moves, and return them by refresh."""
     keys: dict[str, list[str]] = defaultdict(list)
     for each in found:
@@ -187,7 +187,7 @@ def _held(found: Sequence[TrackedItem]) -> Steps[dict[str, Sequence[TrackedItem]
 
 def _postpone(
     jobs: Sequence[JobRecord], items: dict[int, TrackedItem], held: dict[str, Sequence[TrackedItem]], at: datetime
-) -> Steps[set[int]]:
+) -> Statements[set[int]]:
     """Postpone the deadlines of attempts that wait in their queues or were claimed late; return their jobs."""
     known = {job.id: job for job in jobs}
     done: set[int] = set()
@@ -219,7 +219,7 @@ def _postponed(definition: RefreshDefinition, item: TrackedItem, job: JobRecord,
 
 def _fail_running(
     running: Sequence[JobRecord], items: dict[int, TrackedItem], at: datetime, rolls: Iterator[float]
-) -> Steps[list[OriginResult]]:
+) -> Statements[list[OriginResult]]:
     """End the jobs of running attempts; each counts as failed at its deadline, however late this is detected."""
     if not running:
         return []
@@ -238,7 +238,7 @@ def _overdue(item: TrackedItem, number: int, sample: float, job: JobRecord | Non
     return OriginResult(origin, number, succeeded=False, why=why, sample=sample, at=item.deadline_at, began_at=began)
 
 
-def _sweep_idle(name: str, keys: Sequence[str], at: datetime, rolls: Iterator[float]) -> Steps[int]:
+def _sweep_idle(name: str, keys: Sequence[str], at: datetime, rolls: Iterator[float]) -> Statements[int]:
     definition = yield from declared(name)
     if definition is None:
         return 0

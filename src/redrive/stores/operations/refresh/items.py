@@ -21,10 +21,10 @@ from redrive.engine.reports import began_at
 from redrive.errors import NotTracked
 from redrive.schedule import RefreshEffect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
 from redrive.stores.operations import jobs
-from redrive.stores.query import Query, Steps, reads
+from redrive.stores.query import Query, Statements, reads
 
 
-def schedule(name: str) -> Steps[ScheduleRecord | None]:
+def schedule(name: str) -> Statements[ScheduleRecord | None]:
     """Return the row of a schedule, or None if it does not exist."""
     rows: Sequence[ScheduleRecord] = yield Query("schedules_select", {"names": [name]}, into=ScheduleRecord)
     return rows[0] if rows else None
@@ -36,7 +36,7 @@ def definition_of(row: ScheduleRecord | None) -> RefreshDefinition | None:
     return definition if isinstance(definition, RefreshDefinition) else None
 
 
-def declared(name: str) -> Steps[RefreshDefinition | None]:
+def declared(name: str) -> Statements[RefreshDefinition | None]:
     """Return the definition of a refresh that is stored, if this version can read it."""
     return definition_of((yield from schedule(name)))
 
@@ -87,7 +87,7 @@ def with_deadline(policy: RefreshPolicy, state: RefreshState, job: JobRecord, *,
     return refresh.begun(policy, state, now=began, uid=str(job.id)).state
 
 
-def lock(schedule: str, keys: Sequence[str]) -> Steps[Sequence[TrackedItem]]:
+def lock(schedule: str, keys: Sequence[str]) -> Statements[Sequence[TrackedItem]]:
     """Lock items until the transaction ends, and return those that exist, without their arguments."""
     found: Sequence[TrackedItem] = yield Query(
         "refresh_rows", {"schedule": schedule, "keys": list(keys)}, into=TrackedItem
@@ -108,7 +108,7 @@ def _with_timeout(policy: FrozenPolicy, timeout: timedelta) -> FrozenPolicy:
     return freeze(policy.policy.with_(attempt_timeout=timeout))
 
 
-def write(definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime) -> Steps[None]:
+def write(definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime) -> Statements[None]:
     """Write moves of locked items of one refresh, and enqueue the ``on_disabled`` task for those that were given up."""
     if not moves:
         return
@@ -139,18 +139,18 @@ def write(definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime
     yield from jobs.insert([NewJob(task.task, task.queue, task.priority, text, task.policy) for text in payloads], at)
 
 
-def begin(definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime) -> Steps[None]:
+def begin(definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime) -> Statements[None]:
     """Write moves of locked items, and create the jobs of the attempts that begin."""
     yield from put_jobs(definition, [each for each in moves if each.number is not None], at)
     yield from write(definition, moves, at)
 
 
-def put_jobs(definition: RefreshDefinition, begun: Sequence[ItemMove], at: datetime) -> Steps[None]:
+def put_jobs(definition: RefreshDefinition, begun: Sequence[ItemMove], at: datetime) -> Statements[None]:
     """Create the jobs of attempts that begin, under their numbers."""
     yield from jobs.put([each.number or 0 for each in begun], [attempt(definition, each) for each in begun], at)
 
 
-def numbered(moves: Sequence[ItemMove]) -> Steps[list[ItemMove]]:
+def numbered(moves: Sequence[ItemMove]) -> Statements[list[ItemMove]]:
     """Take ids for the jobs of attempts that begin; items with the same move get consecutive ids and stand together."""
     begun = [[*each] for each in _grouped(moves) if each[0].move.outcome is RefreshOutcome.STARTED]
     rest = [each for each in moves if each.move.outcome is not RefreshOutcome.STARTED]
@@ -201,7 +201,7 @@ class ItemLoad(msgspec.Struct, frozen=True, gc=False):
     troubled: int
 
 
-def found(name: str, key: str) -> Steps[TrackedItem]:
+def found(name: str, key: str) -> Statements[TrackedItem]:
     """Return an item with its arguments."""
     items: Sequence[TrackedItem] = yield Query("refresh_get", {"schedule": name, "key": key}, into=TrackedItem)
     if not items:
@@ -215,13 +215,15 @@ def untracked(name: str, key: str) -> NotTracked:
 
 
 @reads
-def get(name: str, key: str) -> Steps[TrackedItem]:
+def get(name: str, key: str) -> Statements[TrackedItem]:
     """Return an item with its arguments, or raise `NotTracked`."""
     return (yield from found(name, key))
 
 
 @reads
-def select(name: str, *, after: str = "", limit: int = 100, troubled: bool = False) -> Steps[tuple[TrackedItem, ...]]:
+def select(
+    name: str, *, after: str = "", limit: int = 100, troubled: bool = False
+) -> Statements[tuple[TrackedItem, ...]]:
     """Return the items of a refresh with keys larger than `after`, by key and without their arguments.
 
     With `troubled`, only items with a failed last attempt and items that were given up.
@@ -233,12 +235,12 @@ def select(name: str, *, after: str = "", limit: int = 100, troubled: bool = Fal
 
 
 @reads
-def counts() -> Steps[tuple[Counts, ...]]:
+def counts() -> Statements[tuple[Counts, ...]]:
     """Count the items of each refresh, by name."""
     return tuple((yield Query("refresh_counts", into=Counts)))
 
 
 @reads
-def loads(most: int) -> Steps[tuple[ItemLoad, ...]]:
+def loads(most: int) -> Statements[tuple[ItemLoad, ...]]:
     """Count the items of each refresh, and those in trouble, each up to a limit, by name."""
     return tuple((yield Query("refreshes_loads", {"most": most}, into=ItemLoad)))

@@ -32,7 +32,7 @@ from redrive.stores.operations.refresh.items import (
 )
 from redrive.stores.operations.schedules import put, readable
 from redrive.stores.operations.transitions import end
-from redrive.stores.query import Query, Steps, wakes, writes
+from redrive.stores.query import Query, Statements, wakes, writes
 
 
 class NewItem(msgspec.Struct, frozen=True, gc=False):
@@ -51,7 +51,7 @@ def track(  # noqa: PLR0913 - options of one operation, by keyword
     own: str | None = None,
     at_once: bool = True,
     now: datetime | None = None,
-) -> Steps[frozenset[str]]:
+) -> Statements[frozenset[str]]:
     """Track items, and return the keys of the new ones; tracked items get these arguments and this policy.
 
     A definition in the database takes precedence over `definition`, which is that of the code. ``own`` is a policy for
@@ -95,7 +95,7 @@ def _new(definition: RefreshDefinition, wanted: NewItem, own: str | None, at: da
     )  # fmt: skip
 
 
-def _insert(definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime) -> Steps[frozenset[str]]:
+def _insert(definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime) -> Statements[frozenset[str]]:
     names = ("schedule", "key", "payload", "own", "timing", "tracked_at")
     many = [
         {name: getattr(each.item, name) for name in names}
@@ -116,7 +116,7 @@ def _change(  # noqa: PLR0913 - the stored items and the requested ones
     *,
     samples: Iterable[float],
     at: datetime,
-) -> Steps[None]:
+) -> Statements[None]:
     if not known:
         return
     name = definition.name
@@ -132,7 +132,7 @@ def _change(  # noqa: PLR0913 - the stored items and the requested ones
 
 
 @writes
-def untrack(name: str, key: str, *, now: datetime | None = None) -> Steps[bool]:
+def untrack(name: str, key: str, *, now: datetime | None = None) -> Statements[bool]:
     """Stop tracking an item and cancel its running attempt; return True if it was tracked."""
     at = yield from instant(now)
     try:
@@ -146,7 +146,7 @@ def untrack(name: str, key: str, *, now: datetime | None = None) -> Steps[bool]:
 @wakes
 def update(  # noqa: PLR0913 - options of one operation, by keyword
     name: str, key: str, sample: float, *, at_once: bool = True, actor: str | None = None, now: datetime | None = None
-) -> Steps[MoveResult]:
+) -> Statements[MoveResult]:
     """Enable an item that a user has changed, and start over; cancel its running attempt.
 
     Raise `NotTracked` if the item does not exist, `StoreError` if this version cannot read the definition of the
@@ -170,7 +170,7 @@ def update(  # noqa: PLR0913 - options of one operation, by keyword
 @wakes
 def trigger(
     name: str, key: str, sample: float, *, actor: str = UNKNOWN, now: datetime | None = None
-) -> Steps[MoveResult]:
+) -> Statements[MoveResult]:
     """Start an item now, even if it is not due or paused. A running attempt is superseded. Raise as `update` does.
 
     The outcome is STARTED; or DISABLED, and then nothing has changed.
@@ -192,7 +192,7 @@ def trigger(
 
 
 @writes
-def pause(name: str, key: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[MoveResult]:
+def pause(name: str, key: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[MoveResult]:
     """Start no attempt of an item until it is resumed; a running attempt may finish. Raise as `update` does."""
     at = yield from instant(now)
     return (yield from _move(name, key, "pause", lambda _, state: refresh.pause(state), at=at, actor=actor))
@@ -201,7 +201,7 @@ def pause(name: str, key: str, *, actor: str = UNKNOWN, now: datetime | None = N
 @wakes
 def resume(
     name: str, key: str, sample: float, *, actor: str = UNKNOWN, now: datetime | None = None
-) -> Steps[MoveResult]:
+) -> Statements[MoveResult]:
     """Resume an item; planned refreshes during the pause are skipped. Raise as `update` does."""
     at = yield from instant(now)
 
@@ -219,7 +219,7 @@ def _move(  # noqa: PLR0913 - one move of one item
     *,
     at: datetime,
     actor: str,
-) -> Steps[MoveResult]:
+) -> Statements[MoveResult]:
     _, definition = yield from _readable(name)
     items = yield from lock(name, [key])
     if not items:
@@ -231,7 +231,7 @@ def _move(  # noqa: PLR0913 - one move of one item
     return result_of(moved)
 
 
-def _readable(name: str) -> Steps[tuple[ScheduleRecord, RefreshDefinition]]:
+def _readable(name: str) -> Statements[tuple[ScheduleRecord, RefreshDefinition]]:
     row = yield from schedule(name)
     if row is None:
         raise NotTracked(f"there is no refresh {name!r}, or it has never had an item")
@@ -247,7 +247,7 @@ def _readable(name: str) -> Steps[tuple[ScheduleRecord, RefreshDefinition]]:
 # An item that is tracked, updated or triggered "now" has its job when the call returns, or when the caller's
 # transaction commits. A new attempt begins under the lock of the present one, so a completion of the present attempt is
 # applied either before that or not at all.
-def _locked(name: str, key: str) -> Steps[tuple[TrackedItem, Sequence[JobRecord]]]:
+def _locked(name: str, key: str) -> Statements[tuple[TrackedItem, Sequence[JobRecord]]]:
     """Lock the job of an item's attempt, then the item; return both."""
     while True:
         before = yield from found(name, key)
@@ -263,7 +263,7 @@ def _locked(name: str, key: str) -> Steps[tuple[TrackedItem, Sequence[JobRecord]
         yield Query("locks_keep")
 
 
-def _cancel(attempts: Sequence[JobRecord], at: datetime, why: str) -> Steps[None]:
+def _cancel(attempts: Sequence[JobRecord], at: datetime, why: str) -> Statements[None]:
     for job in attempts:
         if job.state not in FINAL:
             yield from end(job, at, why)

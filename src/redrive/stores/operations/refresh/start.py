@@ -26,7 +26,7 @@ from redrive.stores.operations.refresh.items import (
     schedule,
     write,
 )
-from redrive.stores.query import Query, Steps, wakes, writes
+from redrive.stores.query import Query, Statements, wakes, writes
 
 
 # A start takes rows that no other transaction has locked and creates their jobs in the same transaction: a fleet starts
@@ -35,7 +35,7 @@ from redrive.stores.query import Query, Steps, wakes, writes
 @wakes
 def start_due(
     name: str, budget: int, samples: Iterable[float], *, now: datetime | None = None
-) -> Steps[tuple[MoveResult, ...]]:
+) -> Statements[tuple[MoveResult, ...]]:
     """Start items of a refresh that are due, the earliest first; return the items that moved.
 
     There may be more if these are as many as the budget.
@@ -90,7 +90,7 @@ class SetBackPage(msgspec.Struct, frozen=True, gc=False):
 
 
 @writes
-def replan(name: str, budget: int, samples: Iterable[float], *, now: datetime | None = None) -> Steps[int]:
+def replan(name: str, budget: int, samples: Iterable[float], *, now: datetime | None = None) -> Statements[int]:
     """Compute the times of items again that an older policy of their refresh has set; return the number of items.
 
     There may be more if it equals the budget.
@@ -112,7 +112,7 @@ def replan(name: str, budget: int, samples: Iterable[float], *, now: datetime | 
 @wakes
 def set_back(
     name: str, samples: Iterable[float], *, after: str = "", limit: int = 1000, now: datetime | None = None
-) -> Steps[SetBackPage]:
+) -> Statements[SetBackPage]:
     """Compute the times of items again that lie too far ahead because the clock of the database was set back.
 
     Items with larger keys than `after` are read, at most `limit`.

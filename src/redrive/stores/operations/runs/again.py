@@ -10,10 +10,10 @@ import msgspec
 
 from redrive.engine.runs import StepRecord
 from redrive.engine.undoing import AGAIN, Again, again, supplied
-from redrive.stores.query import Query, Steps
+from redrive.stores.query import Query, Statements
 
 
-def prepare(ids: Sequence[int], at: datetime) -> Steps[None]:
+def prepare(ids: Sequence[int], at: datetime) -> Statements[None]:
     """Let runs that start again repeat what ended them."""
     rows: Sequence[StepRecord] = yield Query("steps_of", {"ids": list(ids)}, into=StepRecord)
     by_run: dict[int, list[StepRecord]] = defaultdict(list)
@@ -24,13 +24,13 @@ def prepare(ids: Sequence[int], at: datetime) -> Steps[None]:
     yield Query("runs_again", {"ids": list(ids)})
 
 
-def supply(run_id: int, path: str, at: datetime) -> Steps[None]:
+def supply(run_id: int, path: str, at: datetime) -> Statements[None]:
     """Let the branches that were dropped for the failure of a step go on, because it was given a value."""
     rows: Sequence[StepRecord] = yield Query("steps_of", {"ids": [run_id]}, into=StepRecord)
     yield from change(run_id, supplied(rows, path), at)
 
 
-def change(run_id: int, changes: Again, at: datetime) -> Steps[None]:
+def change(run_id: int, changes: Again, at: datetime) -> Statements[None]:
     """Write what changes in the rows of a run."""
     if changes.forget:
         yield Query("steps_again", {"run_id": run_id, "paths": list(changes.forget)})

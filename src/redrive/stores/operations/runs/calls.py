@@ -14,12 +14,14 @@ from redrive.errors import DuplicateRun, LeaseLost, StoreBusy, WaitsForItself
 from redrive.stores.operations.jobs import find
 from redrive.stores.operations.runs.start import StartedRun, begin
 from redrive.stores.operations.runs.steps import write
-from redrive.stores.query import Query, Steps, reads, wakes
+from redrive.stores.query import Query, Statements, reads, wakes
 
 
 # The child and the row of its call commit together: no child runs that its parent does not wait for.
 @wakes
-def call(run_id: int, lease_id: int, end: NewStep, new: NewRun, *, now: datetime | None = None) -> Steps[StepRecord]:
+def call(
+    run_id: int, lease_id: int, end: NewStep, new: NewRun, *, now: datetime | None = None
+) -> Statements[StepRecord]:
     """Start a child run, and write the row of its call under the lease of its parent.
 
     Raise `LeaseLost`; `StoreBusy` if another transaction has locked the parent; or `WaitsForItself` if a run above it,
@@ -46,7 +48,7 @@ def call(run_id: int, lease_id: int, end: NewStep, new: NewRun, *, now: datetime
     return written.steps[0]
 
 
-def _begin(new: NewRun, now: datetime | None) -> Steps[StartedRun]:
+def _begin(new: NewRun, now: datetime | None) -> Statements[StartedRun]:
     """Start a child, or find the one that this call has started before; no other run is taken for it."""
     assert new.id is not None  # noqa: S101 - as `child_id` makes it
     name = new.id
@@ -64,7 +66,7 @@ def _begin(new: NewRun, now: datetime | None) -> Steps[StartedRun]:
 
 # A child without a row of its call is that of an earlier execution: its parent had died, and was retried. What it has
 # done is not done twice, but one that is dead or cancelled would only end its parent again.
-def _is_its_child(new: NewRun, name: str) -> Steps[bool]:
+def _is_its_child(new: NewRun, name: str) -> Statements[bool]:
     """Return True if the run with this id was started by this call, and can still answer it."""
     rows: Sequence[RunRecord] = yield Query("runs_named", {"workflow": new.workflow, "ids": [name]}, into=RunRecord)
     mine = [run for run in rows if (run.parent_id, run.parent_path) == (new.parent_id, new.parent_path)]
@@ -79,11 +81,11 @@ def _is_its_child(new: NewRun, name: str) -> Steps[bool]:
 
 
 @reads
-def recorded(run_id: int, path: str) -> Steps[StepRecord | None]:
+def recorded(run_id: int, path: str) -> Statements[StepRecord | None]:
     """Return the row of a step, if it has one."""
     return (yield from _row(run_id, path))
 
 
-def _row(run_id: int, path: str) -> Steps[StepRecord | None]:
+def _row(run_id: int, path: str) -> Statements[StepRecord | None]:
     rows: Sequence[StepRecord] = yield Query("step_get", {"run_id": run_id, "path": path}, into=StepRecord)
     return rows[0] if rows else None

@@ -30,7 +30,7 @@ from redrive.engine.undoing import (
     undo_first,
 )
 from redrive.stores.operations.runs.steps import columns
-from redrive.stores.query import Query, Steps
+from redrive.stores.query import Query, Statements
 
 _OF_RUN = f"{Kind.RUN}:"
 
@@ -42,7 +42,7 @@ def is_run(job: Claim | JobRecord) -> bool:
     return job.origin is not None and job.origin.startswith(_OF_RUN)
 
 
-def steps_of(ids: Iterable[int]) -> Steps[dict[int, list[StepRecord]]]:
+def steps_of(ids: Iterable[int]) -> Statements[dict[int, list[StepRecord]]]:
     """Return the recorded steps of runs by their jobs."""
     by_run: dict[int, list[StepRecord]] = defaultdict(list)
     rows: Sequence[StepRecord] = yield Query("steps_of", {"ids": sorted(ids)}, into=StepRecord)
@@ -53,7 +53,7 @@ def steps_of(ids: Iterable[int]) -> Steps[dict[int, list[StepRecord]]]:
 
 def undo_before_end(
     ends: Sequence[tuple[Claim, Outcome, Transition]], at: datetime
-) -> Steps[list[tuple[Claim, Transition]]]:
+) -> Statements[list[tuple[Claim, Transition]]]:
     """Return transitions, changed for the runs that would end and have steps to take back."""
     ids = [claim.id for claim, outcome, each in ends if each.state in _ENDED and is_run(claim) and not _undone(outcome)]
     if not ids:
@@ -86,7 +86,7 @@ def _error(dead: Transition, outcome: Outcome) -> StepError:
 
 
 # A run counts its crashes anew after each row: its steps may be many, and each may kill its worker once.
-def lost(claims: Sequence[Claim], whys: Sequence[str], at: datetime) -> Steps[list[tuple[Claim, Transition]]]:
+def lost(claims: Sequence[Claim], whys: Sequence[str], at: datetime) -> Statements[list[tuple[Claim, Transition]]]:
     """Decide the ends of runs with workers that were lost."""
     by_run = (yield from steps_of(claim.id for claim in claims)) if claims else {}
     decided = []
@@ -124,7 +124,7 @@ class RunStanding(msgspec.Struct, frozen=True, gc=False):
     undoing: bool
 
 
-def standing_of(ids: Iterable[int]) -> Steps[dict[int, RunStanding]]:
+def standing_of(ids: Iterable[int]) -> Statements[dict[int, RunStanding]]:
     """Return what the end of these runs depends on, by their jobs."""
     rows: Sequence[RunStanding] = yield Query(
         "runs_standing", {"ids": sorted(ids), "mark": UNDO_MARK}, into=RunStanding
@@ -132,12 +132,12 @@ def standing_of(ids: Iterable[int]) -> Steps[dict[int, RunStanding]]:
     return {row.job_id: row for row in rows}
 
 
-def undo_next(job: JobRecord, at: datetime, why: str) -> Steps[None]:
+def undo_next(job: JobRecord, at: datetime, why: str) -> Statements[None]:
     """Let the next pass of a run begin with its undos, whatever its body does now."""
     yield from _put(job.id, [new_mark(StepError((), why, "CANCELLED"), at)], at)
 
 
-def give_up(job: JobRecord, at: datetime, why: str) -> Steps[str]:
+def give_up(job: JobRecord, at: datetime, why: str) -> Statements[str]:
     """Record that the undos that are left will not be tried; return the reason of the end, with their names."""
     rows = (yield from steps_of([job.id]))[job.id]
     text = not_undone(rows)
@@ -146,7 +146,7 @@ def give_up(job: JobRecord, at: datetime, why: str) -> Steps[str]:
     return f"{why}; {text}" if text else why
 
 
-def _put(run_id: int, ends: Sequence[NewStep], at: datetime) -> Steps[None]:
+def _put(run_id: int, ends: Sequence[NewStep], at: datetime) -> Statements[None]:
     rows = [{**columns(each), "run_id": run_id, "now": at, "took": timedelta(0)} for each in ends]
     if rows:
         yield Query("undos_put", many=rows)

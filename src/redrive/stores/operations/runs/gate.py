@@ -18,7 +18,7 @@ from redrive.errors import IllegalMove, LeaseLost, StepBusy, StepExhausted, Step
 from redrive.stores.operations import jobs
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.runs.steps import columns
-from redrive.stores.query import Query, Steps, reads, wakes, writes
+from redrive.stores.query import Query, Statements, reads, wakes, writes
 
 
 class Acquired(msgspec.Struct, frozen=True, gc=False):
@@ -30,7 +30,7 @@ class Acquired(msgspec.Struct, frozen=True, gc=False):
 
 
 @writes
-def acquire(run_id: int, name: str, *, lease_for: timedelta, now: datetime | None = None) -> Steps[Acquired]:
+def acquire(run_id: int, name: str, *, lease_for: timedelta, now: datetime | None = None) -> Statements[Acquired]:
     """Give the caller a step of a job, or return the result that it has.
 
     Raise `StepNotReady`, `StepBusy` or `StepExhausted` if the step cannot be executed now; `JobNotFound`; or
@@ -50,7 +50,7 @@ def acquire(run_id: int, name: str, *, lease_for: timedelta, now: datetime | Non
     return Acquired(_finished(row), execute=False, at=at)
 
 
-def _find(run_id: int, name: str) -> Steps[StepRecord | None]:
+def _find(run_id: int, name: str) -> Statements[StepRecord | None]:
     rows: Sequence[StepRecord] = yield Query("step_get", {"run_id": run_id, "path": name}, into=StepRecord)
     return rows[0] if rows else None
 
@@ -78,13 +78,13 @@ def _finished(row: StepRecord) -> StepRecord:
 
 
 @reads
-def find(run_id: int, name: str) -> Steps[StepRecord | None]:
+def find(run_id: int, name: str) -> Statements[StepRecord | None]:
     """Return the row of a step, if there is one."""
     return (yield from _find(run_id, name))
 
 
 @wakes
-def succeed(step: StepRecord, result: bytes | None, *, now: datetime | None = None) -> Steps[StepRecord]:
+def succeed(step: StepRecord, result: bytes | None, *, now: datetime | None = None) -> Statements[StepRecord]:
     """Write the result of a step; a repeated call with the same result changes nothing.
 
     Raise `LeaseLost` if another caller has the step, or `ResultTooLarge`.
@@ -99,7 +99,7 @@ def succeed(step: StepRecord, result: bytes | None, *, now: datetime | None = No
 
 
 @wakes
-def fail(step: StepRecord, failed: FailedTry, *, now: datetime | None = None) -> Steps[StepRecord]:
+def fail(step: StepRecord, failed: FailedTry, *, now: datetime | None = None) -> Statements[StepRecord]:
     """Write a failed try of a step, about which its policy decides; see `succeed`."""
     at = yield from _instant_of_end(step, now)
     end = msgspec.structs.replace(failed, took=at - step.at)
@@ -107,18 +107,18 @@ def fail(step: StepRecord, failed: FailedTry, *, now: datetime | None = None) ->
 
 
 @writes
-def extend(step: StepRecord, lease_for: timedelta, *, now: datetime | None = None) -> Steps[StepRecord]:
+def extend(step: StepRecord, lease_for: timedelta, *, now: datetime | None = None) -> Statements[StepRecord]:
     """Extend the lease of a caller; raise `LeaseLost` if another caller has the step."""
     at = yield from _instant_of_end(step, now)
     return (yield from _end(msgspec.structs.replace(step, due_at=at + lease_for)))
 
 
-def _instant_of_end(step: StepRecord, now: datetime | None) -> Steps[datetime]:
+def _instant_of_end(step: StepRecord, now: datetime | None) -> Statements[datetime]:
     """Return the instant of a report, which is not before the caller has received the step: delays count from it."""
     return max((yield from instant(now)), step.at)
 
 
-def _end(row: StepRecord) -> Steps[StepRecord]:
+def _end(row: StepRecord) -> Statements[StepRecord]:
     if (yield Query("gate_end", columns(row))):
         return row
     there = yield from _find(row.run_id, row.path)

@@ -19,7 +19,7 @@ from redrive.errors import DuplicateRun, IllegalMove, RunNotFound
 from redrive.stores.operations import jobs
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.runs.again import change
-from redrive.stores.query import Query, Steps, wakes
+from redrive.stores.query import Query, Statements, wakes
 
 
 class StartedRun(msgspec.Struct, frozen=True, gc=False):
@@ -32,7 +32,9 @@ class StartedRun(msgspec.Struct, frozen=True, gc=False):
 
 
 @wakes
-def start(new: Sequence[NewRun], *, trace: str | None = None, now: datetime | None = None) -> Steps[list[StartedRun]]:
+def start(
+    new: Sequence[NewRun], *, trace: str | None = None, now: datetime | None = None
+) -> Statements[list[StartedRun]]:
     """Start runs, all or none; a run with the id and the arguments of an existing one is that one.
 
     Raise `DuplicateRun` if a run has the id with other arguments, or `ConfigurationError` as an enqueue does.
@@ -47,7 +49,7 @@ def begin(
     trace: str | None = None,
     source: Mapping[int, int] | None = None,
     spacing: timedelta = timedelta(0),
-) -> Steps[list[StartedRun]]:
+) -> Statements[list[StartedRun]]:
     """Start runs as a part of a larger operation.
 
     ``source`` are the jobs of the runs that these are forks of, by their position; ``spacing`` is the time between
@@ -92,7 +94,7 @@ def _job(new: NewRun, name: str, due_at: datetime | None) -> NewJob:
     return replace(new.job, origin=origin) if due_at is None else replace(new.job, origin=origin, due_at=due_at)
 
 
-def _existing(doubled: Sequence[tuple[str, NewRun]]) -> Steps[dict[tuple[str, str], RunRecord]]:
+def _existing(doubled: Sequence[tuple[str, NewRun]]) -> Statements[dict[tuple[str, str], RunRecord]]:
     """Return the runs that have these ids, if they have the same arguments."""
     found: dict[tuple[str, str], RunRecord] = {}
     for workflow, ids in _by_workflow((each.workflow, name) for name, each in doubled).items():
@@ -131,7 +133,7 @@ def fork(  # noqa: PLR0913 - the choices of an operator, by keyword
     spacing: timedelta = timedelta(0),
     actor: str = UNKNOWN,
     now: datetime | None = None,
-) -> Steps[list[StartedRun]]:
+) -> Statements[list[StartedRun]]:
     """Start a fork of each of these runs, due one after the other.
 
     Args:
@@ -184,7 +186,7 @@ def _fork_of(run: RunRecord, job: JobRecord, payloads: Sequence[tuple[bytes]], f
     return NewRun(copy, run.workflow, run.version, run.digest, fork_id)
 
 
-def _copy_steps(source: RunRecord, fork_id: int, before: str, at: datetime) -> Steps[None]:
+def _copy_steps(source: RunRecord, fork_id: int, before: str, at: datetime) -> Statements[None]:
     rows: Sequence[StepRecord] = yield Query("steps_of", {"ids": [source.job_id]}, into=StepRecord)
     mark, job = mark_of(rows), (yield from jobs.find(source.job_id))
     if mark is not None and job.state not in FINAL:

@@ -37,8 +37,24 @@ from redrive.engine.runs import (
 )
 from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepsAnswer, StepsWritten, decided, resolve
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.runs.dropping import GOES_ON, RESTARTS, TAKES_BACK, drop_calls
-from redrive.stores.query import Batch, Query, Steps, writes
+from redrive.stores.query import Batch, Query, Statements, writes
+
+GOES_ON = "that run goes on without it"
+RESTARTS = "that run begins again"
+TAKES_BACK = "that run takes its steps back"
+ENDED = "that run has ended"
+
+
+def drop_calls(ids: Sequence[int], why: str, at: datetime, open_calls: Sequence[str] = ()) -> tuple[Query, ...]:
+    """Return the statements that drop the calls of runs, but for the open ones, given as job, colon and path."""
+    given = {"ids": list(ids), "open": list(open_calls)}
+    # The first one reads which cancellations are not requested yet.
+    return (
+        Query("children_notify", {**given, "name": CHILD_SIGNAL, "now": at}),
+        Query("calls_drop", {**given, "why": why}),
+        Query("children_cancel", {**given, "why": why, "now": at}),
+    )
+
 
 #: Unread signals of one run that one statement reads.
 UNREAD = 200
@@ -115,7 +131,7 @@ class _Asked(msgspec.Struct, frozen=True, gc=False):
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def states(jobs: Iterable[Claim | JobRecord], at: datetime) -> Steps[dict[int, RunState]]:
+def states(jobs: Iterable[Claim | JobRecord], at: datetime) -> Statements[dict[int, RunState]]:
     """Return what is stored of the runs among these jobs, by their jobs."""
     ids = [each.id for each in jobs if each.origin is not None and each.origin.startswith(_OF_RUN)]
     if not ids:
@@ -132,7 +148,7 @@ def states(jobs: Iterable[Claim | JobRecord], at: datetime) -> Steps[dict[int, R
     }
 
 
-def _steps_of(ids: Sequence[int]) -> Steps[dict[int, tuple[StepRecord, ...]]]:
+def _steps_of(ids: Sequence[int]) -> Statements[dict[int, tuple[StepRecord, ...]]]:
     rows: Sequence[StepRecord] = yield Query("steps_of", {"ids": list(ids)}, into=StepRecord)
     by_run: dict[int, list[StepRecord]] = defaultdict(list)
     for row in rows:
@@ -143,7 +159,7 @@ def _steps_of(ids: Sequence[int]) -> Steps[dict[int, tuple[StepRecord, ...]]]:
 Arrivals = tuple[tuple[SignalRecord, ...], tuple[EmitRecord, ...], tuple[ChildEnd, ...]]
 
 
-def arrivals(with_signals: Sequence[int], with_waits: Sequence[int]) -> Steps[dict[int, Arrivals]]:
+def arrivals(with_signals: Sequence[int], with_waits: Sequence[int]) -> Statements[dict[int, Arrivals]]:
     """Return what has arrived for runs: unread signals of the first ones, values and ends of children of the others.
 
     Of each run at most `UNREAD` signals are read.
@@ -168,7 +184,7 @@ def arrivals(with_signals: Sequence[int], with_waits: Sequence[int]) -> Steps[di
     }
 
 
-def unread(run_ids: Sequence[int], name: str | None = None) -> Steps[list[SignalRecord]]:
+def unread(run_ids: Sequence[int], name: str | None = None) -> Statements[list[SignalRecord]]:
     """Return the first unread signals of runs, of one name if it is given, by number."""
     wanted = [{"run_id": number, "name": name, "child": CHILD_SIGNAL, "count": UNREAD} for number in run_ids]
     rows: Sequence[SignalRecord] = yield Query("signals_unread", many=wanted, into=SignalRecord)
@@ -179,7 +195,7 @@ def unread(run_ids: Sequence[int], name: str | None = None) -> Steps[list[Signal
 
 
 @writes
-def record(batches: Sequence[StepBatch], *, now: datetime | None = None) -> Steps[list[StepsWritten]]:
+def record(batches: Sequence[StepBatch], *, now: datetime | None = None) -> Statements[list[StepsWritten]]:
     """Write rows of running runs, each only if the lease of its run is still current, and return the answers."""
     if all(map(_is_simple, batches)):
         # One statement reads the clock, too: on PostgreSQL it is a transaction in one round trip.
@@ -200,7 +216,7 @@ def begins_undo(parked: Transition) -> bool:
     return parked.run is not None and any(row.path == UNDO_MARK for row in parked.run.steps)
 
 
-def write_parked(parked: Sequence[Transition], at: datetime) -> Steps[None]:
+def write_parked(parked: Sequence[Transition], at: datetime) -> Statements[None]:
     """Write the rows of runs that are parked, before their jobs: a parked run has no lease any more."""
     given = [
         StepBatch(each.job_id, each.lease_id, change.steps, change.values)
@@ -213,14 +229,14 @@ def write_parked(parked: Sequence[Transition], at: datetime) -> Steps[None]:
 
 
 @writes
-def record_behind(batch: StepBatch, *, now: datetime | None = None) -> Steps[StepsWritten]:
+def record_behind(batch: StepBatch, *, now: datetime | None = None) -> Statements[StepsWritten]:
     """Write rows of a running run, after the transaction that has locked it, if there is one; see `record`."""
     at = yield from instant(now)
     (written,) = yield from write_behind([batch], at)
     return written
 
 
-def write_behind(batches: Sequence[StepBatch], at: datetime) -> Steps[list[StepsWritten]]:
+def write_behind(batches: Sequence[StepBatch], at: datetime) -> Statements[list[StepsWritten]]:
     """Write rows of running runs, and wait for the transactions that have locked some of them."""
     written = yield from write(batches, at)
     left = [each for each, answer in zip(batches, written, strict=True) if answer.answer is StepsAnswer.LATER]
@@ -231,7 +247,7 @@ def write_behind(batches: Sequence[StepBatch], at: datetime) -> Steps[list[Steps
     return written
 
 
-def write(batches: Sequence[StepBatch], at: datetime) -> Steps[list[StepsWritten]]:
+def write(batches: Sequence[StepBatch], at: datetime) -> Statements[list[StepsWritten]]:
     """Write rows of running runs as a part of a larger operation, and return the answers."""
     decisions = [replace(each, steps=tuple(decided(end, at) for end in each.steps)) for each in batches]
     answers = yield from _write(decisions, at)
@@ -241,7 +257,7 @@ def write(batches: Sequence[StepBatch], at: datetime) -> Steps[list[StepsWritten
     return answers
 
 
-def _write(batches: Sequence[StepBatch], at: datetime | None, *, alone: bool = False) -> Steps[list[StepsWritten]]:
+def _write(batches: Sequence[StepBatch], at: datetime | None, *, alone: bool = False) -> Statements[list[StepsWritten]]:
     """Write rows without failed tries, at an instant or at the statement's; ``alone`` if nothing else is written."""
     rows = [(batch, row) for batch in batches for row in batch.steps if isinstance(row, NewStep)]
     written = (yield from _put(rows, at, alone=alone)) if rows else {}
@@ -284,7 +300,9 @@ def columns(row: StepRecord | NewStep) -> dict[str, Any]:
     return values
 
 
-def _put(rows: Sequence[tuple[StepBatch, NewStep]], at: datetime | None, *, alone: bool) -> Steps[dict[_Key, _Written]]:
+def _put(
+    rows: Sequence[tuple[StepBatch, NewStep]], at: datetime | None, *, alone: bool
+) -> Statements[dict[_Key, _Written]]:
     """Write rows, and return those that were written."""
     many = [_row(batch, row, at) for batch, row in rows]
     written: Sequence[_Written] = yield Query("steps_put", many=many, into=_Written, own=alone)
@@ -297,13 +315,13 @@ def _row(batch: StepBatch, row: NewStep, at: datetime | None) -> dict[str, Any]:
     return values
 
 
-def _asked(missing: Sequence[_Key]) -> Steps[dict[_Key, _Asked]]:
+def _asked(missing: Sequence[_Key]) -> Statements[dict[_Key, _Asked]]:
     keys = [{"run_id": run_id, "path": path, "lease_id": lease_id} for run_id, path, lease_id in missing]
     rows: Sequence[_Asked] = yield Query("steps_asked", many=keys, into=_Asked)
     return {(row.run_id, row.path, row.lease_id): row for row in rows}
 
 
-def _put_values(given: Sequence[StepBatch], at: datetime | None) -> Steps[dict[tuple[int, int], RunFlags]]:
+def _put_values(given: Sequence[StepBatch], at: datetime | None) -> Statements[dict[tuple[int, int], RunFlags]]:
     rows = [{"run_id": each.run_id, "lease_id": each.lease_id, "set_values": each.values, "at": at} for each in given]
     found = yield Query("run_values", many=rows)
     return {(run_id, lease_id): RunFlags(why, bool(paused)) for run_id, lease_id, why, paused in found}
@@ -334,7 +352,7 @@ def _answer(
     return StepsWritten(StepsAnswer.WRITTEN, tuple(kept), found)
 
 
-def park(moved: Iterable[Transition], at: datetime) -> Steps[None]:
+def park(moved: Iterable[Transition], at: datetime) -> Statements[None]:
     """Write what follows for runs after their attempts were given back, after their jobs."""
     changed = [each for each in moved if each.run is not None]
     restarted = [(each.job_id, each.run) for each in changed if each.run is not None and each.run.arguments is not None]
@@ -356,7 +374,7 @@ def park(moved: Iterable[Transition], at: datetime) -> Steps[None]:
         yield Query("runs_parked", {"ids": parked, "left": left, "paused": paused, "now": at, "far": FAR})
 
 
-def _restart(restarted: Sequence[tuple[int, RunChange]], at: datetime) -> Steps[None]:
+def _restart(restarted: Sequence[tuple[int, RunChange]], at: datetime) -> Statements[None]:
     ids = [number for number, _ in restarted]
     yield Batch(drop_calls(ids, RESTARTS, at))
     yield Query("run_restart", many=[{"run_id": number, "set_values": change.values} for number, change in restarted])

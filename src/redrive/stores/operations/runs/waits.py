@@ -25,9 +25,8 @@ from redrive.stores.operations import jobs
 from redrive.stores.operations.audit import record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.runs import steps
-from redrive.stores.operations.runs.dropping import ENDED, drop_calls
-from redrive.stores.operations.runs.steps import Arrivals, arrivals
-from redrive.stores.query import Batch, Query, Steps, reads, wakes, writes
+from redrive.stores.operations.runs.steps import ENDED, Arrivals, arrivals, drop_calls
+from redrive.stores.query import Batch, Query, Statements, reads, wakes, writes
 
 #: The signals, and the emitted values, that one transaction offers.
 BUDGET = 1_000
@@ -43,7 +42,7 @@ class Woken(msgspec.Struct, frozen=True, gc=False):
     more: bool  # True if the budget was used up
 
 
-def find(workflow: str, run_id: str) -> Steps[RunRecord]:
+def find(workflow: str, run_id: str) -> Statements[RunRecord]:
     """Return a run as a part of a larger operation; raise `RunNotFound`."""
     rows: Sequence[RunRecord] = yield Query("runs_named", {"workflow": workflow, "ids": [run_id]}, into=RunRecord)
     if not rows:
@@ -66,7 +65,7 @@ def signal(  # noqa: PLR0913 - what a sender gives
     key: str | None = None,
     actor: str | None = None,
     now: datetime | None = None,
-) -> Steps[int | None]:
+) -> Statements[int | None]:
     """Send a signal to a run, and return its number; None if the run has one with this name and key.
 
     With an actor it is the signal of an operator, which the audit log has. Raise `RunNotFound`, `IllegalMove` if the
@@ -86,7 +85,9 @@ def signal(  # noqa: PLR0913 - what a sender gives
 
 
 @wakes
-def emit(name: str, payload: bytes | None, *, keep: timedelta = KEPT_FOR, now: datetime | None = None) -> Steps[bool]:
+def emit(
+    name: str, payload: bytes | None, *, keep: timedelta = KEPT_FOR, now: datetime | None = None
+) -> Statements[bool]:
     """Emit a value to all runs that wait for its name, now or later; return False if the name has a value already."""
     _check_name(name)
     at = yield from instant(now)
@@ -101,21 +102,21 @@ def _check_name(name: str) -> None:
         raise ConfigurationError(f"the name {name!r} is reserved: names of signals do not begin with a colon")
 
 
-def child_ended(reports: Sequence[OriginResult], at: datetime) -> Steps[None]:
+def child_ended(reports: Sequence[OriginResult], at: datetime) -> Statements[None]:
     """Send a signal to the runs that wait for these ended ones, and cancel the runs that these wait for."""
     ids = [each.job_id for each in reports]
     yield Batch((Query("child_ended", {"ids": ids, "name": CHILD_SIGNAL, "now": at}), *drop_calls(ids, ENDED, at)))
 
 
 @reads
-def is_pending() -> Steps[bool]:
+def is_pending() -> Statements[bool]:
     """Return True if `wake` has something to offer."""
     rows = yield Query("wakes_pending")
     return bool(rows[0][0])
 
 
 @wakes
-def wake(*, budget: int = BUDGET, now: datetime | None = None) -> Steps[Woken]:
+def wake(*, budget: int = BUDGET, now: datetime | None = None) -> Statements[Woken]:
     """Make parked runs due that wait for what has arrived."""
     at = yield from instant(now)
     woken: set[int] = set()
@@ -143,7 +144,7 @@ class RunNews(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def news(run_ids: Sequence[int], *, now: datetime | None = None) -> Steps[dict[int, RunNews]]:
+def news(run_ids: Sequence[int], *, now: datetime | None = None) -> Statements[dict[int, RunNews]]:
     """Return what has arrived for running runs, for their live waits."""
     at = yield from instant(now)
     rows = yield Query("runs_flags", {"ids": list(run_ids), "now": at})
@@ -153,13 +154,13 @@ def news(run_ids: Sequence[int], *, now: datetime | None = None) -> Steps[dict[i
 
 
 @reads
-def unread(run_id: int, name: str) -> Steps[tuple[SignalRecord, ...]]:
+def unread(run_id: int, name: str) -> Statements[tuple[SignalRecord, ...]]:
     """Return the first unread signals of a name; `news` and a claim return the first ones of all names."""
     return tuple((yield from steps.unread([run_id], name)))
 
 
 @writes
-def forget_emits(*, count: int = BUDGET, now: datetime | None = None) -> Steps[int]:
+def forget_emits(*, count: int = BUDGET, now: datetime | None = None) -> Statements[int]:
     """Delete emitted values that have expired, and return their number; none are left if it is less than `count`."""
     at = yield from instant(now)
     return len((yield Query("emits_forget", {"now": at, "count": count})))

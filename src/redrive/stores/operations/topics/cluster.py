@@ -16,7 +16,7 @@ from redrive.engine.topics import Shard
 from redrive.errors import TopicsRestored
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
-from redrive.stores.query import Query, Steps, wakes
+from redrive.stores.query import Query, Statements, wakes
 
 # The key of the identity in the metadata of the database.
 KEY = "cluster"
@@ -39,13 +39,13 @@ class Cluster(msgspec.Struct, frozen=True, gc=False):
     last_xid: int | None
 
 
-def _read() -> Steps[tuple[Cluster, str | None]]:
+def _read() -> Statements[tuple[Cluster, str | None]]:
     rows: Sequence[Cluster] = yield Query("cluster", into=Cluster)
     known = yield Query("meta", {"key": KEY})
     return rows[0], known[0][0] if known else None
 
 
-def check() -> Steps[None]:
+def check() -> Statements[None]:
     """Store the identity of the server at first; raise `TopicsRestored` if it is another one now."""
     here, known = yield from _read()
     if here.identity is None:
@@ -60,7 +60,7 @@ def check() -> Steps[None]:
 
 
 @wakes
-def rebase(*, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[tuple[tuple[Shard, int | None], ...]]:
+def rebase(*, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[tuple[tuple[Shard, int | None], ...]]:
     """Give the events and cursors of a restored database transaction ids of this server.
 
     Each cursor is put before the lowest event that it has not seen. Events above it that were delivered before the dump
@@ -102,7 +102,7 @@ def rebase(*, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[tuple[
     return tuple(first)
 
 
-def _rebase_events(topic: str) -> Steps[None]:
+def _rebase_events(topic: str) -> Statements[None]:
     after = 0
     last = (yield Query("topic_size", {"topic": topic, "count": 1}))[0][2]
     while last is not None and after < last:

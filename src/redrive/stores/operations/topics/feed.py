@@ -20,7 +20,7 @@ from redrive.engine.topics import FEEDER_LINE, Order, Shard, StoredEvent, Subscr
 from redrive.errors import LeaseLost
 from redrive.stores.operations import jobs, origins
 from redrive.stores.operations.clock import instant
-from redrive.stores.query import DRAWN, Batch, Query, Steps, reads, writes
+from redrive.stores.query import DRAWN, Batch, Query, Statements, reads, writes
 
 # The events of a small window, which is read at once by the index on transaction ids.
 SMALL = 2000
@@ -149,19 +149,19 @@ class Attached(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def look(job_ids: Sequence[int]) -> Steps[tuple[FeederLook, ...]]:
+def look(job_ids: Sequence[int]) -> Statements[tuple[FeederLook, ...]]:
     """Return what these feeders have to do; a feeder without a shard is left out."""
     return tuple((yield Query("feed_look", {"job_ids": list(job_ids)}, into=FeederLook)))
 
 
 @reads
-def feeders(task: str, queue: str, *, now: datetime | None = None) -> Steps[dict[int, int]]:
+def feeders(task: str, queue: str, *, now: datetime | None = None) -> Statements[dict[int, int]]:
     """Return the number of feeders of a subscription that each live worker runs which serves them, by worker."""
     return dict((yield Query("feeders", {"task": task, "queue": queue, "now": now})))
 
 
 @writes
-def attach(lease: Lease) -> Steps[Attached | None]:
+def attach(lease: Lease) -> Statements[Attached | None]:
     """Return the shard of a feeder, its subscription, and its held lines; None if the feeder has no shard any more."""
     rows: Sequence[_Locked] = yield Query("feed_lock", _where(lease), into=_Locked)
     if not rows:
@@ -186,7 +186,7 @@ def turn(
     reading: Reading | None = None,
     *,
     now: datetime | None = None,
-) -> Steps[Turned]:
+) -> Statements[Turned]:
     """Write the progress of a feeder, open the next window if this one is done, and read the next events.
 
     Raise `LeaseLost` if another worker may have the shard.
@@ -253,7 +253,7 @@ def _noted(shard: Shard, events: Sequence[StoredEvent], progress: FeedProgress) 
     return replace(shard, ahead_id=ahead, stuck_id=stuck_id, stuck_why=stuck_why)
 
 
-def _read(shard: Shard, subscription: SubscriptionRecord, reading: Reading, edge: str) -> Steps[Turned]:
+def _read(shard: Shard, subscription: SubscriptionRecord, reading: Reading, edge: str) -> Statements[Turned]:
     """Read the next events of the window; open one if none is open and there are new events."""
     opens = shard.until is None
     window, after = (shard.opened(edge), 0) if opens else (shard, reading.after)
@@ -280,7 +280,7 @@ def _read(shard: Shard, subscription: SubscriptionRecord, reading: Reading, edge
     return Turned(window, events=tuple(events), complete=len(events) < PAGE, large=True)
 
 
-def _write_rest(lease: Lease, shard: Shard, progress: FeedProgress, now: datetime | None) -> Steps[Ends]:
+def _write_rest(lease: Lease, shard: Shard, progress: FeedProgress, now: datetime | None) -> Statements[Ends]:
     """Write what belongs to the progress besides the cursor."""
     if progress.healthy:
         yield Query("feed_healthy", _where(lease))
@@ -298,7 +298,7 @@ def _write_rest(lease: Lease, shard: Shard, progress: FeedProgress, now: datetim
 
 # A first attempt fails although the transaction of its handler is committed if the reply of the commit is lost, or if
 # the commit comes together with the time limit.
-def _unended(lease: Lease, shard: Shard, diverted: Sequence[Diverted]) -> Steps[list[Diverted]]:
+def _unended(lease: Lease, shard: Shard, diverted: Sequence[Diverted]) -> Statements[list[Diverted]]:
     """End the deliveries of failed events; return the diverted events but those that a transaction has ended before."""
     tried = [each.event_id for each in diverted if each.outcome is not None]
     if not tried:
@@ -307,7 +307,7 @@ def _unended(lease: Lease, shard: Shard, diverted: Sequence[Diverted]) -> Steps[
     return [each for each in diverted if each.outcome is None or each.event_id in ended]
 
 
-def _end(lease: Lease, shard: Shard, ids: Sequence[int]) -> Steps[set[int]]:
+def _end(lease: Lease, shard: Shard, ids: Sequence[int]) -> Statements[set[int]]:
     """Write that deliveries have ended; return those that had not, none of them if the lease is not current."""
     where = {**_owner(shard), **_where(lease), "epoch": shard.epoch, "ids": list(ids)}
     return {row[0] for row in (yield Query("done_put", where))}
@@ -315,7 +315,7 @@ def _end(lease: Lease, shard: Shard, ids: Sequence[int]) -> Steps[set[int]]:
 
 # The first attempt of a failed event took place in the feeder. Its job is inserted, claimed and settled here, so that
 # the policy decides about it as about every attempt, and the job has its history from the start.
-def _divert(lease: Lease, diverted: Sequence[Diverted], at: datetime) -> Steps[Ends]:
+def _divert(lease: Lease, diverted: Sequence[Diverted], at: datetime) -> Statements[Ends]:
     """Insert the jobs of events that have failed or are in held lines; settle the first attempts of the former."""
     if not diverted:
         return ()
@@ -339,7 +339,7 @@ def _divert(lease: Lease, diverted: Sequence[Diverted], at: datetime) -> Steps[E
 
 
 @reads
-def free(subscription: SubscriptionRecord, lines: Sequence[str]) -> Steps[tuple[str, ...]]:
+def free(subscription: SubscriptionRecord, lines: Sequence[str]) -> Statements[tuple[str, ...]]:
     """Return the lines that are not held any more."""
     held = {row[0] for row in (yield Query("lines_held", {"queue": subscription.task, "lines": list(lines)}))}
     return tuple(line for line in lines if line not in held)
@@ -353,7 +353,7 @@ def commit(
     effects: Sequence[Effect] = (),
     *,
     now: datetime | None = None,
-) -> Steps[bool]:
+) -> Statements[bool]:
     """Write in the transaction of a handler that its events are done.
 
     Return False if the lease is not current, or if one of the events has ended before.

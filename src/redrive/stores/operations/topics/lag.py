@@ -12,7 +12,7 @@ from redrive.engine.origin import of_topic
 from redrive.engine.records import JobRecord
 from redrive.engine.topics import DeliveryRecord, Order, Shard, SubscriptionRecord
 from redrive.stores.operations.clock import instant
-from redrive.stores.query import Query, Steps, reads
+from redrive.stores.query import Query, Statements, reads
 
 # The events that a lag counts; beyond it, it is "at least".
 EXACT = 10_000
@@ -84,7 +84,7 @@ class _LagOf(msgspec.Struct, frozen=True, gc=False):
 @reads
 def status(
     topic: str | None = None, name: str | None = None, *, dead: bool = True, now: datetime | None = None
-) -> Steps[tuple[SubscriptionStatus, ...]]:
+) -> Statements[tuple[SubscriptionStatus, ...]]:
     """Return subscriptions with their cursors, lag and held deliveries, and with their dead ones if `dead`.
 
     The number of statements does not depend on that of subscriptions, but for those of dead deliveries.

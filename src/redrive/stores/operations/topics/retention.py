@@ -13,7 +13,7 @@ from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.topics.lag import SubscriptionStatus
 from redrive.stores.operations.topics.subscriptions import change, lock, taken
-from redrive.stores.query import Query, Steps, reads, writes
+from redrive.stores.query import Query, Statements, reads, writes
 
 # Events that one transaction deletes.
 BATCH = 1000
@@ -61,7 +61,7 @@ class Pruned(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def topics() -> Steps[tuple[TopicSize, ...]]:
+def topics() -> Statements[tuple[TopicSize, ...]]:
     """Return the topics that have events or subscriptions."""
     return tuple((yield Query("topics_sizes", {"count": COUNTED + 1}, into=TopicSize)))
 
@@ -75,7 +75,7 @@ def prune(  # noqa: PLR0913 - options of one operation, by keyword
     force: bool = False,
     actor: str = UNKNOWN,
     now: datetime | None = None,
-) -> Steps[Pruned]:
+) -> Statements[Pruned]:
     """Delete one batch of the oldest events of a topic: those older than a span, or beyond a number of bytes.
 
     ``force`` also deletes events that subscriptions have not read, and adds them to what they are behind.
@@ -101,7 +101,7 @@ def prune(  # noqa: PLR0913 - options of one operation, by keyword
 
 # The size of a topic is that of its full pages, which are measured once, and of the events beyond them. So a deletion
 # by size reads at most two pages of events, however many the topic has.
-def _measure(topic: str) -> Steps[bool]:
+def _measure(topic: str) -> Statements[bool]:
     """Measure the full pages of a topic that are new; return False if there may be more."""
     for _ in range(PAGES):
         if not (yield Query("event_pages_add", {"topic": topic, "count": PAGE})):
@@ -109,7 +109,7 @@ def _measure(topic: str) -> Steps[bool]:
     return False
 
 
-def _beyond(topic: str, keep_bytes: int) -> Steps[int | None]:
+def _beyond(topic: str, keep_bytes: int) -> Statements[int | None]:
     """Return the highest id of the events that a measured topic has beyond a number of bytes; None if it has fewer."""
     pages = yield Query("event_pages_large", {"topic": topic, "bytes": -1})
     newest = pages[0][0] if pages else 0
@@ -127,7 +127,7 @@ def _beyond(topic: str, keep_bytes: int) -> Steps[int | None]:
     return int(rows[0][0] or after) or None
 
 
-def _behind(topic: str, last: int) -> Steps[tuple[tuple[str, int], ...]]:
+def _behind(topic: str, last: int) -> Statements[tuple[tuple[str, int], ...]]:
     """Add the events up to an id, which are deleted by force, to what their subscriptions are behind."""
     found: Sequence[SubscriptionRecord] = yield Query(
         "subscription_get", {"topic": topic, "name": None}, into=SubscriptionRecord
@@ -142,7 +142,7 @@ def _behind(topic: str, last: int) -> Steps[tuple[tuple[str, int], ...]]:
     return tuple(behind)
 
 
-def _unread(known: SubscriptionRecord, last: int) -> Steps[int]:
+def _unread(known: SubscriptionRecord, last: int) -> Statements[int]:
     """Return how many events up to an id a subscription has not finished."""
     shards: Sequence[Shard] = yield Query("shards_of", {"topic": known.topic, "subscription": known.name}, into=Shard)
     total = 0

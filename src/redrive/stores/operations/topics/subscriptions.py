@@ -32,7 +32,7 @@ from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.topics import cluster
 from redrive.stores.operations.topics.lag import EXACT, LISTED
-from redrive.stores.query import Query, Steps, reads, wakes, writes
+from redrive.stores.query import Query, Statements, reads, wakes, writes
 
 # The instants of two events may be in another order than their ids, by far less than this.
 DISORDER = timedelta(minutes=1)
@@ -90,7 +90,7 @@ class MovePreview(msgspec.Struct, frozen=True, gc=False):
 @wakes
 def declare(
     definitions: Sequence[SubscriptionDefinition], *, now: datetime | None = None
-) -> Steps[tuple[SubscriptionRecord, ...]]:
+) -> Statements[tuple[SubscriptionRecord, ...]]:
     """Write the subscriptions of the code, create the shards of new ones, and replace feeders that have ended.
 
     Return them as they are stored. Raise `TopicsRestored` if the database was restored from a dump of another server.
@@ -126,7 +126,7 @@ def _key(known: SubscriptionRecord) -> dict[str, object]:
     return {"topic": known.topic, "subscription": known.name}
 
 
-def lock(topic: str, name: str) -> Steps[SubscriptionRecord]:
+def lock(topic: str, name: str) -> Statements[SubscriptionRecord]:
     """Lock a subscription and return it; raise `SubscriptionNotFound`."""
     rows: Sequence[SubscriptionRecord] = yield Query(
         "subscription_lock", {"topic": topic, "name": name}, into=SubscriptionRecord
@@ -145,7 +145,7 @@ def _unknown(topic: str, name: str) -> SubscriptionNotFound:
 
 def _insert(
     known: SubscriptionRecord, place: _Place, numbers: Iterable[int], policy: FrozenPolicy, at: datetime
-) -> Steps[None]:
+) -> Statements[None]:
     """Insert shards at a position, each with the job of its feeder."""
     shards = list(numbers)
     feeders = yield from _feeders(known.topic, known.name, shards, policy, at)
@@ -163,7 +163,7 @@ def _insert(
     yield Query("shard_insert", many=rows)
 
 
-def _feeders(topic: str, name: str, shards: Sequence[int], policy: FrozenPolicy, at: datetime) -> Steps[list[int]]:
+def _feeders(topic: str, name: str, shards: Sequence[int], policy: FrozenPolicy, at: datetime) -> Statements[list[int]]:
     new = [
         NewJob(
             task=feeder_name(topic, name),
@@ -181,7 +181,7 @@ def _feeders(topic: str, name: str, shards: Sequence[int], policy: FrozenPolicy,
     return ids
 
 
-def _revive(shards: Sequence[Shard], policy: FrozenPolicy, at: datetime) -> Steps[None]:
+def _revive(shards: Sequence[Shard], policy: FrozenPolicy, at: datetime) -> Statements[None]:
     """Give shards new feeders if theirs have ended: an operator may have cancelled them."""
     found = yield from _jobs(shards)
     alive = {job.id for job in found if job.state not in FINAL}
@@ -207,7 +207,7 @@ class _Place(msgspec.Struct, frozen=True, gc=False):
     at_id: int
 
 
-def _place(topic: str, position: Position) -> Steps[_Place]:
+def _place(topic: str, position: Position) -> Statements[_Place]:
     """Return the cursor that begins at a position."""
     first = position if isinstance(position, int) else None
     at = position if isinstance(position, datetime) else None
@@ -222,7 +222,7 @@ def _place(topic: str, position: Position) -> Steps[_Place]:
 
 
 @wakes
-def move(topic: str, name: str, to: Position, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[int]:
+def move(topic: str, name: str, to: Position, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[int]:
     """Put the cursors of a subscription at a position; return how many pending deliveries were cancelled.
 
     The cursor decides from then on which events are delivered. Failed events that wait for their next attempt, and
@@ -250,7 +250,7 @@ def move(topic: str, name: str, to: Position, *, actor: str = UNKNOWN, now: date
 
 
 @reads
-def preview(topic: str, name: str, to: Position) -> Steps[MovePreview]:
+def preview(topic: str, name: str, to: Position) -> Statements[MovePreview]:
     """Return the effect of a move to a position. Raise `SubscriptionNotFound`."""
     found: Sequence[SubscriptionRecord] = yield Query(
         "subscription_get", {"topic": topic, "name": name}, into=SubscriptionRecord
@@ -264,20 +264,20 @@ def preview(topic: str, name: str, to: Position) -> Steps[MovePreview]:
     return replace(row, skipped=min(row.skipped, EXACT + 1), repeated=min(row.repeated, EXACT + 1))
 
 
-def change(known: SubscriptionRecord) -> Steps[None]:
+def change(known: SubscriptionRecord) -> Statements[None]:
     """Write the fields of a locked subscription that operators change."""
     names = ("topic", "name", "paused_at", "shards", "reshard", "behind")
     yield Query("subscription_change", {name: getattr(known, name) for name in names})
 
 
-def _jobs(shards: Sequence[Shard]) -> Steps[tuple[JobRecord, ...]]:
+def _jobs(shards: Sequence[Shard]) -> Statements[tuple[JobRecord, ...]]:
     found: list[JobRecord] = []
     for each in shards:
         found += yield Query("job_get", {"id": each.job_id}, into=JobRecord)
     return tuple(found)
 
 
-def _deliveries(known: SubscriptionRecord, count: int) -> Steps[tuple[DeliveryRecord, ...]]:
+def _deliveries(known: SubscriptionRecord, count: int) -> Statements[tuple[DeliveryRecord, ...]]:
     where = {"queue": known.task, "task": known.task, "count": count}
     return tuple((yield Query("deliveries_of", where, into=DeliveryRecord)))
 
@@ -296,7 +296,9 @@ def taken(known: SubscriptionRecord, shard: Shard) -> dict[str, object]:
 
 
 @writes
-def pause(topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[SubscriptionRecord]:
+def pause(
+    topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None = None
+) -> Statements[SubscriptionRecord]:
     """Deliver no further event of a subscription; return it. Raise `SubscriptionNotFound`."""
     at = yield from instant(now)
     known = yield from lock(topic, name)
@@ -308,7 +310,9 @@ def pause(topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None =
 
 
 @wakes
-def resume(topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[SubscriptionRecord]:
+def resume(
+    topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None = None
+) -> Statements[SubscriptionRecord]:
     """End a pause of a subscription; return it. Raise `SubscriptionNotFound`."""
     at = yield from instant(now)
     known = yield from lock(topic, name)
@@ -322,7 +326,7 @@ def resume(topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None 
 @wakes
 def skip(
     topic: str, name: str, event_id: int | None = None, *, actor: str = UNKNOWN, now: datetime | None = None
-) -> Steps[DeliveryRecord]:
+) -> Statements[DeliveryRecord]:
     """End the delivery that holds others: it is dead with its last error, and the events behind it are delivered.
 
     Without an id it is the only delivery that holds others. Raise `SubscriptionNotFound`, or `IllegalMove` if no
@@ -356,7 +360,7 @@ def _cannot_skip(known: SubscriptionRecord, event_id: int | None, held: Iterable
     return f"event {event_id} does not hold {known.task}; these do: {names}"
 
 
-def _end(job: JobRecord, at: datetime, why: str) -> Steps[None]:
+def _end(job: JobRecord, at: datetime, why: str) -> Statements[None]:
     """End a delivery that has not ended as dead; its last error stays."""
     if job.state is State.RUNNING:
         yield from transitions.put_unstopped([job])
@@ -366,7 +370,7 @@ def _end(job: JobRecord, at: datetime, why: str) -> Steps[None]:
 
 
 @writes
-def forget(topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[None]:
+def forget(topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[None]:
     """Delete a subscription and its cursors, and end its feeders; its jobs stay. Raise `SubscriptionNotFound`."""
     at = yield from instant(now)
     known = yield from lock(topic, name)
@@ -389,7 +393,7 @@ def forget(topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None 
 @wakes
 def reshard(
     topic: str, name: str, shards: int, *, actor: str = UNKNOWN, now: datetime | None = None
-) -> Steps[SubscriptionRecord]:
+) -> Statements[SubscriptionRecord]:
     """Give a subscription another number of shards, as soon as the present ones have reached the events of now.
 
     Raise `SubscriptionNotFound`, or `IllegalMove` if it is getting other shards already, or its order is strict.
@@ -413,7 +417,7 @@ def reshard(
 
 
 @wakes
-def end_reshard(topic: str, name: str, policy: FrozenPolicy, *, now: datetime | None = None) -> Steps[bool]:
+def end_reshard(topic: str, name: str, policy: FrozenPolicy, *, now: datetime | None = None) -> Statements[bool]:
     """Replace the shards of a subscription if all have reached their end; return True if this call has."""
     at = yield from instant(now)
     known = yield from lock(topic, name)

@@ -1,0 +1,94 @@
+"""The database of an App as a whole: its workers, its audit log, and a check of its invariants."""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import os
+import socket
+
+from redrive.app.protocol import AppProtocol, Procedure, arun, run
+from redrive.engine.records import AuditEntry, Diagnosis, Finding, WorkerRecord
+from redrive.stores.operations import audit, checks, workers
+
+
+@functools.cache
+def default_actor() -> str:
+    """Return the user and the host of this process as ``user@host``, for the audit log."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # In a container, the number of the user may have no name.
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+class Workers:
+    """The workers of an App, as ``app.workers``."""
+
+    def __init__(self, app: AppProtocol) -> None:
+        self._app = app
+
+    def select(self) -> tuple[WorkerRecord, ...]:
+        """Read the workers that have not left, oldest first."""
+        return self._app.store.run(workers.workers())
+
+    async def aselect(self) -> tuple[WorkerRecord, ...]:
+        """Read the workers that have not left; see `select`."""
+        return await self._app.store.arun(workers.workers())
+
+
+class Database:
+    """The database of an App, as ``app.database``."""
+
+    def __init__(self, app: AppProtocol) -> None:
+        self._app = app
+
+    def audit(self, *, before_id: int | None = None, limit: int = 100) -> tuple[AuditEntry, ...]:
+        """Read at most ``limit`` lines of the audit log with ids below ``before_id``, newest first."""
+        return self._app.store.run(audit.audit(before_id=before_id, limit=limit))
+
+    async def aaudit(self, *, before_id: int | None = None, limit: int = 100) -> tuple[AuditEntry, ...]:
+        """Read the audit log; see `audit`."""
+        return await self._app.store.arun(audit.audit(before_id=before_id, limit=limit))
+
+    def verify(self, *, limit: int = 100) -> tuple[Finding, ...]:
+        """Check the invariants of the engine over the whole database, and return the violations, at most ``limit``.
+
+        The check only reads, one stride of jobs at a time, so that it may run in production. A healthy database has no
+        findings, also after crashes.
+        """
+        return run(self._app.store, _verify(limit))
+
+    async def averify(self, *, limit: int = 100) -> tuple[Finding, ...]:
+        """Check the invariants of the engine over the whole database; see `verify`."""
+        return await arun(self._app.store, _verify(limit))
+
+    def diagnose(self, *, app: str = "APP") -> tuple[Diagnosis, ...]:
+        """Return the state of the database, its schema, its clock and its workers, and what to do, as `redrive doctor`.
+
+        Args:
+            app: the name of this app in the commands of the advice, such as ``payments.jobs:app``.
+        """
+        return run(self._app.store, self._diagnose(app))
+
+    async def adiagnose(self, *, app: str = "APP") -> tuple[Diagnosis, ...]:
+        """Return the state of the database and its workers; see `diagnose`."""
+        return await arun(self._app.store, self._diagnose(app))
+
+    def _diagnose(self, app: str) -> Procedure[tuple[Diagnosis, ...]]:
+        # A worker does not load what only its operators use.
+        from redrive.app.operators.diagnosis import diagnosis, examined
+
+        found = yield from examined(self._app)
+        return (yield from diagnosis(self._app, app, found))
+
+
+def _verify(limit: int) -> Procedure[tuple[Finding, ...]]:
+    found: list[Finding] = []
+    after: int | None = 0
+    while after is not None and len(found) < limit:
+        checked = yield checks.check(after)
+        found += checked.findings
+        after = checked.last_id
+    return tuple(found[:limit])

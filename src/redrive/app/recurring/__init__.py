@@ -1,0 +1,1 @@
+"""What recurs: crons and refreshes as they are declared, and the schedules and items of the database."""
