@@ -23,9 +23,9 @@ import psycopg
 from benchmarks.queue import home, server_for
 from redrive import App
 from redrive.runtime.worker import Worker
-from redrive.stores.dialects import loader
 from redrive.stores.operations import leases, workers
 from redrive.stores.operations.leases import parameters
+from redrive.stores.statements import loader
 
 __all__ = ["main"]
 

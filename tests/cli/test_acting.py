@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from redrive import App, __version__
 from redrive.cli import cli
 from redrive.errors import StoreOpenError
-from redrive.stores.dialects import loader
+from redrive.stores import migrate
 from redrive.stores.operations import leases, workers
 
 
@@ -129,11 +129,11 @@ def test_a_schema_is_json(shop: App):
 def _release(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add a migration of each phase, as a later release does."""
     more = (
-        loader.Migration(2, "0002_pre_more", "pre", "CREATE TABLE more (x);\n"),
-        loader.Migration(3, "0003_post_more", "post", "DROP TABLE more;\n"),
+        migrate.Migration(2, "0002_pre_more", "pre", "CREATE TABLE more (x);\n"),
+        migrate.Migration(3, "0003_post_more", "post", "DROP TABLE more;\n"),
     )
-    both = (*loader.migrations("sqlite"), *more)
-    monkeypatch.setattr(loader, "migrations", lambda _: both)
+    both = (*migrate.migrations("sqlite"), *more)
+    monkeypatch.setattr(migrate, "migrations", lambda _: both)
 
 
 def test_a_schema_is_migrated_around_a_deployment(shop: App, monkeypatch: pytest.MonkeyPatch):
@@ -197,7 +197,7 @@ def test_the_schema_can_be_printed(dialect: str):
     """Print the migrations as SQL, all or only the missing ones."""
     text = run_command("db", "sql", dialect).stdout
 
-    assert text.startswith("-- 0001_pre_jobs\n")
+    assert text.startswith("-- 0001_pre_schema\n")
     assert "CREATE TABLE redrive_jobs" in text
     assert "" == run_command("db", "sql", dialect, "--after", "1").stdout
 

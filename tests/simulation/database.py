@@ -20,10 +20,10 @@ from typing import Any
 
 from redrive.clock import Clock
 from redrive.errors import StoreUnreachable
-from redrive.stores.dialects.sqlite.values import to_micros
 from redrive.stores.opening import open_store
 from redrive.stores.query import Batch, Operation
 from redrive.stores.store import Store
+from redrive.stores.values.sqlite import to_micros
 from tests.simulation.scheduler import EPOCH, Process
 
 __all__ = ["BUSY", "Cursor", "SimulatedConnection", "store_of", "template", "virtual_clock"]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from redrive.engine.lifecycle import FINAL, State
-from redrive.stores.dialects.sqlite.values import to_micros
 from redrive.stores.query import Query
+from redrive.stores.values.sqlite import to_micros
 from tests.simulation.faults import AT_MOST_ONCE
 from tests.simulation.product import LIMIT, LIMITED
 from tests.simulation.scheduler import Process

@@ -22,8 +22,8 @@ from redrive.runtime import heartbeat
 from redrive.runtime.attempts import Attempts
 from redrive.runtime.executor import Executor
 from redrive.runtime.heartbeat import Heartbeat
-from redrive.stores.dialects import loader
 from redrive.stores.drivers.sqlite.transactions import AsyncSQLiteTransaction, SQLiteTransactions
+from redrive.stores.statements import loader
 
 __all__ = ["MUTATIONS", "SETTLE"]
 

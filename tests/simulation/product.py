@@ -21,12 +21,12 @@ import redrive.runtime.heartbeat
 import redrive.runtime.process
 import redrive.runtime.rng
 import redrive.runtime.worker
-import redrive.stores.dialects.rng
 import redrive.stores.drivers.sqlite.connection
 import redrive.stores.drivers.sqlite.connection_thread
 import redrive.stores.drivers.sqlite.store
 import redrive.stores.drivers.sqlite.transactions
 import redrive.stores.drivers.sqlite.write_queue
+import redrive.stores.values.rng
 from redrive import App, CatchRequest, Context, Snooze
 from redrive.clock import Clock
 from redrive.engine.records import Process as Described
@@ -174,7 +174,7 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
         (redrive.clock.SystemClock, "sleep", lambda _, seconds: time.sleep(seconds)),
         (redrive.runtime.dead_workers, "is_gone", is_gone),
         (redrive.runtime.rng, "random", Random(f"dice {simulation.plan.seed}")),
-        (redrive.stores.dialects.rng, "random", Random(f"drawn {simulation.plan.seed}")),
+        (redrive.stores.values.rng, "random", Random(f"drawn {simulation.plan.seed}")),
         (redrive.runtime.heartbeat, "threading", threads),
         (redrive.runtime.process, "present", here),
         (redrive.runtime.worker, "ThreadPool", lambda size, _: SimulatedThreadPool(scheduler, size)),

@@ -13,9 +13,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from redrive import stores
 from redrive.errors import SchemaTooNew, StoreError, StoreOpenError
-from redrive.stores import dialects, migrate
-from redrive.stores.dialects import loader
+from redrive.stores import migrate
 from redrive.stores.migrate import Phase, _split
 from redrive.stores.opening import open_store
 from redrive.stores.operations import jobs
@@ -25,7 +25,8 @@ from tests import postgres
 from tests.stores.helpers import T0, new
 
 ROOT = Path(__file__).parents[2]
-DIALECTS = sorted(each.name for each in resources.files(dialects).iterdir() if (each / "migrations").is_dir())
+FOLDER = resources.files(stores) / "migrations"
+DIALECTS = sorted(each.name for each in FOLDER.iterdir())
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_at_least_one_dialect_exists():
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_migrations_are_numbered_without_gaps(dialect: str):
     """Migrations of a dialect are numbered from 1, and the last number is the version of the schema."""
-    numbers = [step.number for step in loader.migrations(dialect)]
+    numbers = [step.number for step in migrate.migrations(dialect)]
 
     assert list(range(1, len(numbers) + 1)) == numbers
     assert len(numbers) == migrate.versions(dialect).latest
@@ -66,24 +67,28 @@ def test_migrations_are_numbered_without_gaps(dialect: str):
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_file_in_a_migrations_folder_is_a_migration(dialect: str):
     """No file is passed over because of its name: each is called like 0001_pre_what.sql or 0002_post_what.sql."""
-    folder = resources.files(dialects) / dialect / "migrations"
-    files = sorted(file.name for file in folder.iterdir() if file.name != "__pycache__")
+    files = sorted(file.name for file in (FOLDER / dialect).iterdir())
 
-    assert files == [f"{step.name}.sql" for step in loader.migrations(dialect)]
-    assert {step.phase for step in loader.migrations(dialect)} <= {"pre", "post"}
+    assert files == [f"{step.name}.sql" for step in migrate.migrations(dialect)]
+    assert {step.phase for step in migrate.migrations(dialect)} <= {"pre", "post"}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_dialect_has_the_same_migrations(dialect: str):
     """Dialects move in step: the same versions with the same names everywhere."""
-    assert [step.name for step in loader.migrations(DIALECTS[0])] == [step.name for step in loader.migrations(dialect)]
+    assert [step.name for step in migrate.migrations(DIALECTS[0])] == [
+        step.name for step in migrate.migrations(dialect)
+    ]
 
 
-def test_the_reference_schema_equals_the_migrated_schema(cursor: sqlite3.Cursor):
-    """Databases made by ``schema.sql`` have the same tables, columns, checks, indexes and views as migrated ones."""
+def test_a_schema_made_by_the_scripts_equals_the_migrated_schema(cursor: sqlite3.Cursor):
+    """Databases made by the scripts of the migrations have the same tables, checks, indexes and views as migrated ones.
+
+    The first script is the schema that the documentation shows, as long as it is the only one.
+    """
     migrate.migrate(cursor, "sqlite", "a.db")
     read = sqlite3.connect(":memory:")
-    read.executescript((resources.files(dialects) / "sqlite" / "schema.sql").read_text())
+    read.executescript(_scripts("sqlite"))
     expected = schema(read.cursor())
     read.close()
 
@@ -91,14 +96,17 @@ def test_the_reference_schema_equals_the_migrated_schema(cursor: sqlite3.Cursor)
     assert len(expected) > 10
 
 
-def test_the_reference_schema_equals_the_migrated_schema_on_postgresql():
-    """Schemas made by ``schema.sql`` have the same tables, checks, indexes, views and triggers as migrated ones."""
+def _scripts(dialect: str) -> str:
+    return "".join(path.read_text() for path in sorted((ROOT / "src/redrive/stores/migrations" / dialect).iterdir()))
+
+
+def test_a_schema_made_by_the_scripts_equals_the_migrated_schema_on_postgresql():
+    """Schemas made by the scripts have the same tables, checks, indexes, views and triggers as migrated ones."""
     open_store(postgres.url(made := postgres.fresh())).close()
     with postgres.connect() as connection:
         connection.execute(f"CREATE SCHEMA {(read := postgres.fresh())}")
         connection.execute(f"SET search_path TO {read}")
-        for statement in _split((resources.files(dialects) / "postgres" / "schema.sql").read_text()):
-            connection.execute(statement)
+        connection.execute(_scripts("postgres"))
         described = [_described(connection, each) for each in (made, read)]
 
     assert described[0] == described[1]
@@ -135,7 +143,7 @@ def _described(connection: psycopg.Connection, schema: str) -> list[tuple[str, .
 
 def test_a_new_database_gets_all_migrations(cursor: sqlite3.Cursor):
     """Databases without redrive's tables get every migration, in order, and the latest version."""
-    assert [step.name for step in loader.migrations("sqlite")] == migrate.migrate(cursor, "sqlite", "a.db")
+    assert [step.name for step in migrate.migrations("sqlite")] == migrate.migrate(cursor, "sqlite", "a.db")
     assert (str(migrate.versions("sqlite").latest),) == cursor.execute(
         "SELECT value FROM redrive_meta WHERE key = 'schema'"
     ).fetchone()
@@ -163,13 +171,13 @@ def test_only_missing_migrations_run(cursor: sqlite3.Cursor, monkeypatch: pytest
     """Databases of an older version get the later migrations only, in the order of their numbers."""
     migrate.migrate(cursor, "sqlite", "a.db")
     later = (
-        loader.Migration(2, "0002_pre_more", "pre", "CREATE TABLE more (id);"),
-        loader.Migration(
+        migrate.Migration(2, "0002_pre_more", "pre", "CREATE TABLE more (id);"),
+        migrate.Migration(
             3, "0003_post_more", "post", "ALTER TABLE more ADD COLUMN name;\nCREATE INDEX i ON more (id);"
         ),
     )
-    both = (*loader.migrations("sqlite"), *later)
-    monkeypatch.setattr(loader, "migrations", lambda _: both)
+    both = (*migrate.migrations("sqlite"), *later)
+    monkeypatch.setattr(migrate, "migrations", lambda _: both)
 
     assert ["0002_pre_more", "0003_post_more"] == migrate.migrate(cursor, "sqlite", "a.db")
     assert ("index", "i") in schema(cursor)
@@ -178,9 +186,9 @@ def test_only_missing_migrations_run(cursor: sqlite3.Cursor, monkeypatch: pytest
 
 def test_a_migration_that_fails_leaves_no_trace(cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch):
     """Migrations are all or nothing: where one fails, the database is as it was before the first."""
-    broken = loader.Migration(2, "0002_pre_broken", "pre", "CREATE TABLE more (id);\nCREATE TABLE more (id);")
-    both = (*loader.migrations("sqlite"), broken)
-    monkeypatch.setattr(loader, "migrations", lambda _: both)
+    broken = migrate.Migration(2, "0002_pre_broken", "pre", "CREATE TABLE more (id);\nCREATE TABLE more (id);")
+    both = (*migrate.migrations("sqlite"), broken)
+    monkeypatch.setattr(migrate, "migrations", lambda _: both)
     with pytest.raises(sqlite3.OperationalError, match="table more already exists"):
         migrate.migrate(cursor, "sqlite", "a.db")
 
@@ -232,13 +240,13 @@ def test_a_newer_schema_that_is_compatible_is_left_as_it_is(cursor: sqlite3.Curs
 
 def test_a_post_migration_excludes_older_code(cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch):
     """Migrations of the phase pre leave old code working; one of the phase post does not."""
-    first = loader.migrations("sqlite")
+    first = migrate.migrations("sqlite")
     phases = ["pre", "post", "pre"]
     more = [
-        loader.Migration(first[-1].number + i, f"n{i}", phase, f"CREATE TABLE t{i} (x);\n")
+        migrate.Migration(first[-1].number + i, f"n{i}", phase, f"CREATE TABLE t{i} (x);\n")
         for i, phase in enumerate(phases, 1)
     ]
-    monkeypatch.setattr(loader, "migrations", lambda _: (*first, *more))
+    monkeypatch.setattr(migrate, "migrations", lambda _: (*first, *more))
     migrate.migrate(cursor, "sqlite", "a.db")
     noted = dict(cursor.execute("SELECT key, value FROM redrive_meta WHERE key IN ('schema', 'compatible')").fetchall())
 
@@ -247,12 +255,12 @@ def test_a_post_migration_excludes_older_code(cursor: sqlite3.Cursor, monkeypatc
 
 def _later(monkeypatch: pytest.MonkeyPatch, *phases: str) -> None:
     """Add migrations of these phases, from number 2 on, as a later release does."""
-    first = loader.migrations("sqlite")[:1]
+    first = migrate.migrations("sqlite")[:1]
     more = [
-        loader.Migration(number, f"000{number}_{phase}_more", phase, f"CREATE TABLE more{number} (x bigint);\n")
+        migrate.Migration(number, f"000{number}_{phase}_more", phase, f"CREATE TABLE more{number} (x bigint);\n")
         for number, phase in enumerate(phases, 2)
     ]
-    monkeypatch.setattr(loader, "migrations", lambda _: (*first, *more))
+    monkeypatch.setattr(migrate, "migrations", lambda _: (*first, *more))
 
 
 def _schema(cursor: sqlite3.Cursor) -> Schema:
@@ -481,7 +489,7 @@ def test_a_script_is_split_at_lines_that_end_with_a_semicolon(script: str, expec
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_no_migration_loses_its_last_statement(dialect: str):
     """Every migration ends with a complete statement."""
-    for step in loader.migrations(dialect):
+    for step in migrate.migrations(dialect):
         kept = "\n".join(_split(step.script))
         lost = step.script.removeprefix(kept)
 

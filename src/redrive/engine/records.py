@@ -1,6 +1,6 @@
 """Jobs, attempts, workers and the audit log as they are read from a store. PURE.
 
-Each record is a frozen struct with the names of the columns; ``stores/dialects/*/values.py`` decodes rows into them.
+Each record is a frozen struct with the names of the columns; ``stores/values`` decodes rows into them.
 Instants are aware UTC and named ``*_at``, spans are ``timedelta`` and named ``*_for`` or ``*_after``.
 
 A job has three counters:

@@ -1,7 +1,8 @@
 """Migrations of a database to the schema of this version of redrive.
 
-Migrations are numbered files. Each runs once, in order, all in one transaction that holds the write lock: of several
-processes that start at once one migrates and the others find it done. The version is a row of ``redrive_meta``.
+Migrations are the numbered files of ``migrations/<dialect>``. Each runs once, in order, all in one transaction that
+holds the write lock: of several processes that start at once one migrates and the others find it done. The version is a
+row of ``redrive_meta``.
 
 Each migration belongs to a phase of a deployment without downtime. Those of the phase ``pre`` add what new code needs,
 and run before it starts. Those of the phase ``post`` remove what only old code needs, and run when it has ended.
@@ -10,14 +11,19 @@ and run before it starts. Those of the phase ``post`` remove what only old code 
 from __future__ import annotations
 
 import contextlib
+import functools
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from importlib import resources
 from typing import Any, Protocol
 
 from redrive.errors import StoreOpenError
-from redrive.stores.dialects import loader
-from redrive.stores.dialects.loader import Migration
 from redrive.stores.operations.schema import Schema, Versions, found, mismatch
+from redrive.stores.statements import loader
+
+_NUMBERED = re.compile(r"(\d{4})_(pre|post)_\w+\.sql")
 
 
 class Phase(StrEnum):
@@ -25,6 +31,21 @@ class Phase(StrEnum):
 
     PRE = "pre"
     POST = "post"
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A step of the schema.
+
+    Attributes:
+        number: the schema version after it.
+        phase: ``pre`` (before the new code is deployed) or ``post`` (after it).
+    """
+
+    number: int
+    name: str
+    phase: str
+    script: str
 
 
 class Cursor(Protocol):
@@ -39,15 +60,24 @@ class Cursor(Protocol):
         ...
 
 
+@functools.cache
+def migrations(dialect: str) -> tuple[Migration, ...]:
+    """Return the migrations of a dialect, first to last."""
+    folder = resources.files(__package__) / "migrations" / dialect
+    files = [(match, file) for file in folder.iterdir() if (match := _NUMBERED.fullmatch(file.name))]
+    steps = (Migration(int(m[1]), f.name.removesuffix(".sql"), m[2], f.read_text()) for m, f in files)
+    return tuple(sorted(steps, key=lambda step: step.number))
+
+
 def versions(dialect: str) -> Versions:
     """Return the schemas that this redrive works with."""
-    steps = loader.migrations(dialect)
+    steps = migrations(dialect)
     return Versions(max(step.number for step in steps if step.phase == Phase.PRE), steps[-1].number)
 
 
 def compatible(dialect: str, version: int) -> int:
     """Return the oldest code that can work with a schema: the number of its last migration of the phase ``post``."""
-    steps = loader.migrations(dialect)
+    steps = migrations(dialect)
     return max((step.number for step in steps if step.phase == Phase.POST and step.number <= version), default=1)
 
 
@@ -61,7 +91,7 @@ def pending(dialect: str, version: int, phase: Phase | None) -> list[Migration]:
         StoreOpenError: a migration of the phase ``pre`` is missing before those of the phase ``post``.
     """
     needed = versions(dialect).needed
-    steps = [step for step in loader.migrations(dialect) if step.number > version]
+    steps = [step for step in migrations(dialect) if step.number > version]
     if phase is None or not version:
         return steps
     if phase is Phase.PRE:

@@ -33,7 +33,7 @@ class Query(msgspec.Struct, frozen=True):
     """One statement to execute.
 
     Attributes:
-        name: the name of its file, without the ending.
+        name: its name in the files of ``stores/statements``.
         params: its parameters by name.
         many: if given, the statement is executed for each of these, in no particular order, and returns the rows of
             all; a driver may execute one statement over arrays.

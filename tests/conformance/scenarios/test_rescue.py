@@ -9,7 +9,7 @@ import pytest
 from redrive.app.app import App
 from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptOutcome
-from redrive.stores.dialects import loader
+from redrive.stores.statements import loader
 from redrive.testing import drain
 from tests.conformance.scenarios.manual_workers import ManualWorker, execute, sweep
 

@@ -34,7 +34,7 @@ from redrive.runtime.worker import Worker
 from redrive.stores.operations.topics import feed
 from redrive.testing import VirtualClock, drain
 from tests import postgres
-from tests.stores.dialects.postgres.test_plans import Plans
+from tests.stores.statements.postgres.test_plans import Plans
 
 STORES = ["memory", "file", "turso", "postgres"]
 

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from redrive.engine.outcome import Cancelled, Snoozed, Succeeded
 from redrive.engine.queue import QueueChange
 from redrive.engine.records import KeyUntil
-from redrive.stores.dialects import loader
 from redrive.stores.operations import checks, queues, transitions
 from redrive.stores.query import Query
+from redrive.stores.statements import loader
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 from tests.stores.recurring import HALF, Clockwork, cron
 

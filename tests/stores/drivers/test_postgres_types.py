@@ -9,8 +9,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from redrive.stores.dialects import loader
 from redrive.stores.drivers.postgres import aio, parse_url
+from redrive.stores.statements import loader
 from tests import postgres
 
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptRecord, Enqueue, JobRecord, KeyUntil, NewJob, OnConflict
 from redrive.errors import ConfigurationError, JobNotFound
-from redrive.stores.dialects import loader
 from redrive.stores.operations import admin, jobs, redriving
 from redrive.stores.operations.keys import Holder
 from redrive.stores.query import Operation, Query
+from redrive.stores.statements import loader
 from tests.engine.helpers import job
 from tests.stores.helpers import T0, new, seconds
 from tests.stores.operations.conversing import CLOCK, converse, names, single

@@ -12,12 +12,12 @@ import asyncpg
 
 from redrive.clock import SystemClock
 from redrive.errors import StoreBusy, StoreClosed, StoreError
-from redrive.stores.dialects.postgres.values import decoder
 from redrive.stores.drivers.postgres.errors import ends_session, is_read_only, translation
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import session
 from redrive.stores.query import Batch, Operation, Query, R, Rows, Statements
+from redrive.stores.values.postgres import decoder
 
 # The errors of asyncpg when the database refuses or does not answer. InternalClientError ("cannot switch to state")
 # occurs if the session was ended between two messages.

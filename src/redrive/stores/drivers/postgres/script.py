@@ -2,7 +2,7 @@
 
 A short operation spends most of its time on round trips. So on sessions that belong to redrive (not behind a pool that
 gives each transaction another session) settings that all transactions share are set once for each session, and the
-headers of statements (`redrive.stores.dialects.loader`) permit to leave out BEGIN and COMMIT:
+headers of statements (`redrive.stores.statements.loader`) permit to leave out BEGIN and COMMIT:
 
 ========================== ==============================================================
 operation                  statements
@@ -28,10 +28,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from redrive.errors import StoreError
-from redrive.stores.dialects import loader
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import begin, composed, prepared
 from redrive.stores.query import Batch, Operation, Query, R, Rows, Statements
+from redrive.stores.statements import loader
 
 
 class Statement(msgspec.Struct, frozen=True):

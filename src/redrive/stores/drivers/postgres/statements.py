@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from redrive.stores.dialects import loader
-from redrive.stores.dialects.postgres.values import arguments
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.query import Batch, Query
+from redrive.stores.statements import loader
+from redrive.stores.values.postgres import arguments
 
 _COMMENT = re.compile(r"--[^\n]*")
 _OURS = re.compile(r"(?<![\w.\"])redrive_\w+")

@@ -15,13 +15,13 @@ from psycopg.rows import tuple_row
 
 from redrive.clock import SystemClock
 from redrive.errors import StoreBusy, StoreClosed
-from redrive.stores.dialects.postgres.values import decoder
 from redrive.stores.drivers.postgres.arrays import ListDumper
 from redrive.stores.drivers.postgres.errors import ends_session, is_read_only, translation
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import compiled, durability, session
 from redrive.stores.query import Batch, Operation, Query, R, Rows, Statements
+from redrive.stores.values.postgres import decoder
 
 Cursor = psycopg.RawCursor[tuple[Any, ...]]
 

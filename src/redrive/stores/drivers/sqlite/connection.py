@@ -11,13 +11,13 @@ from typing import Any
 from redrive import clock
 from redrive.engine import anchor as anchors
 from redrive.errors import StoreError
-from redrive.stores.dialects import loader
-from redrive.stores.dialects.sqlite.values import decoder, encode, pairs
 from redrive.stores.drivers.sqlite import file
 from redrive.stores.drivers.sqlite.errors import UNFIT, translated, translation
 from redrive.stores.drivers.sqlite.file import DatabaseFile
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.query import Batch, Query, R, Rows, Statements
+from redrive.stores.statements import loader
+from redrive.stores.values.sqlite import decoder, encode, pairs
 
 # KiB of pages that a connection caches at most. With SQLite's default of 2000, the indexes of some ten thousand rows
 # are read again and again.
@@ -104,7 +104,7 @@ def _execute(cursor: sqlite3.Cursor, query: Query | Batch) -> Rows:
             params["now"] = _now(cursor)
         elif "ticks" in params:
             params["boot"], params["ticks"] = clock.boot_time() or (None, None)
-        for each in loader.preliminaries("sqlite")[query.name]:
+        for each in loader.preliminaries()[query.name]:
             cursor.execute(each, params)
         rows = cursor.execute(statement, params).fetchall()
     if query.into is None or not rows:
@@ -121,7 +121,7 @@ def _execute(cursor: sqlite3.Cursor, query: Query | Batch) -> Rows:
 def _execute_many(
     cursor: sqlite3.Cursor, statement: str, header: str | None, many: Sequence[Mapping[str, Any]]
 ) -> list[tuple[Any, ...]]:
-    """Execute a statement for each set of parameters; see ``many`` in `redrive.stores.dialects.loader`."""
+    """Execute a statement for each set of parameters; see ``many`` in `redrive.stores.statements.loader`."""
     # In as few calls as the statement allows: a call costs as much as a row.
     if header == "pairs":
         for each in pairs(many):

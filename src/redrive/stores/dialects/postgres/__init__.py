@@ -1,1 +1,0 @@
-"""PostgreSQL 14 and newer."""

@@ -1,8 +1,0 @@
--- Lock an instance if it is free, in a state that the code has, and no other transaction has locked it.
--- Called by send with busy="queue".
-SELECT
--- include instance_columns.sql
-FROM redrive_instances
-WHERE machine = :machine::text AND key = :key::text AND job_id IS NULL
-    AND (state IS NULL OR machine || '/' || state = ANY (:states::text[]))
-FOR NO KEY UPDATE SKIP LOCKED

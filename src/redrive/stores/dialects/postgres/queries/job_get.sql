@@ -1,6 +1,0 @@
--- Return one job.
--- Called by get.
-SELECT
--- include job_columns.sql
-FROM redrive_jobs AS job
-WHERE id = :id::bigint

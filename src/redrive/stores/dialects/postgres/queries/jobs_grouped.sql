@@ -1,7 +1,0 @@
--- Return ids of dead jobs of an error group, newest first, up to a limit.
--- Called by select, to find whether they are few, and by page.
-SELECT id FROM redrive_jobs
-WHERE fingerprint = :group::text AND state = 'dead' AND caught_at IS NULL
-    AND id > :after_id::bigint AND id < :before_id::bigint
-ORDER BY id DESC
-LIMIT :most::bigint

@@ -1,7 +1,0 @@
--- Return the lines of a queue that have a job which holds up the events behind it; of the given ones, or of all.
--- Called by attach and turn.
-SELECT DISTINCT partition FROM redrive_jobs
-WHERE queue = :queue::text AND partition IS NOT NULL AND (:lines::text[] IS NULL OR partition = ANY (:lines)) AND (
-        state = 'ready' OR state = 'running' OR state = 'waiting'
-        OR (state = 'dead' AND caught_at IS NULL AND skipped_at IS NULL)
-    )

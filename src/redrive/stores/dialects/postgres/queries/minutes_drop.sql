@@ -1,3 +1,0 @@
--- Delete the sums of a span.
--- Called by roll_up, forget_counters and empty.
-DELETE FROM redrive_minutes WHERE at >= :start::timestamptz AND at < :until::timestamptz

@@ -1,3 +1,0 @@
--- Delete the events of an instance.
--- Called by delete.
-DELETE FROM redrive_moves WHERE machine = :machine::text AND key = :key::text

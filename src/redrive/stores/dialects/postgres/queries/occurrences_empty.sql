@@ -1,3 +1,0 @@
--- Delete the history of all crons.
--- Called by empty.
-DELETE FROM redrive_occurrences

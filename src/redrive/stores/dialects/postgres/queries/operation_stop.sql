@@ -1,5 +1,0 @@
--- End a running operation, after the batch under way.
--- Called by stop and undo.
-UPDATE redrive_operations SET state = 'stopped', ended_at = :now::timestamptz
-WHERE id = :id::bigint AND state = 'running'
-RETURNING id

@@ -1,3 +1,0 @@
--- Delete all tracked items.
--- Called by empty.
-DELETE FROM redrive_refreshes

@@ -1,5 +1,0 @@
--- Withdraw the requests to cancel or pause these runs.
--- Called by redrive and retry, when the jobs of the runs start again.
-UPDATE redrive_runs SET
-    cancel_at = NULL, cancel_why = NULL, paused_at = NULL, paused_until = NULL, paused_why = NULL
-WHERE job_id = ANY (:ids::bigint[]) AND (cancel_at IS NOT NULL OR paused_at IS NOT NULL)

@@ -1,4 +1,0 @@
--- Write the schema version of this database, and the oldest version with code that can work with it.
--- Called by migrate, after the last step.
-INSERT INTO redrive_meta (key, value) VALUES ('schema', :version::text), ('compatible', :compatible::text)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value

@@ -1,3 +1,0 @@
--- Delete a session.
--- Called by end.
-DELETE FROM redrive_sessions WHERE digest = :digest::text

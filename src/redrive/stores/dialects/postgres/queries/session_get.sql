@@ -1,4 +1,0 @@
--- Return a session that has not expired.
--- Called by find.
-SELECT name, account FROM redrive_sessions
-WHERE digest = :digest::text AND expires_at > coalesce(:now::timestamptz, (SELECT now FROM redrive_clock))

@@ -1,4 +1,0 @@
--- Insert a session.
--- Called by begin.
-INSERT INTO redrive_sessions (digest, name, account, expires_at)
-VALUES (:digest::text, :name::text, :account::text, :expires_at::timestamptz)

@@ -1,5 +1,0 @@
--- Write a subscription as the code declares it; its pause, its shards and its cursor stay.
--- Called by declare.
-INSERT INTO redrive_subscriptions (topic, name, ordering, dead, types, shards, declared_at)
-VALUES (:topic::text, :name::text, :ordering::text, :dead::text, :types::text[], :shards::integer, :now::timestamptz)
-ON CONFLICT (topic, name) DO UPDATE SET ordering = excluded.ordering, dead = excluded.dead, types = excluded.types

@@ -1,7 +1,0 @@
--- Return entries of the audit log, newest first.
--- Called by audit.
-SELECT id, at, actor, action, details
-FROM redrive_audit
-WHERE :before_id IS NULL OR id < :before_id
-ORDER BY id DESC
-LIMIT :count

@@ -1,3 +1,0 @@
--- Return the instant of this transaction: the given one in tests, otherwise the database's.
--- Called first by every operation that writes a time or compares with one.
-SELECT coalesce(:now, now) AS now FROM redrive_clock

@@ -1,3 +1,0 @@
--- Delete the rows of ended deliveries of a subscription.
--- Called by move.
-DELETE FROM redrive_done WHERE topic = :topic AND subscription = :subscription

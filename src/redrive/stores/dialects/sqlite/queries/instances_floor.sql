@@ -1,6 +1,0 @@
--- Return the key behind which a search with a budget goes on; nothing if it reads all.
--- Called by search.
-SELECT key FROM redrive_instances
-WHERE machine = :machine AND key > :after
-ORDER BY key
-LIMIT 1 OFFSET :budget

@@ -1,3 +1,0 @@
--- Return the value of one key of this database's metadata.
--- Called by identify and schema.
-SELECT value FROM redrive_meta WHERE key = :key

@@ -1,4 +1,0 @@
--- Write a value of this database's metadata.
--- Called by declare and keep.
-INSERT INTO redrive_meta (key, value) VALUES (:key, :value)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE redrive_meta.value <> excluded.value

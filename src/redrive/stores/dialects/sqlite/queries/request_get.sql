@@ -1,3 +1,0 @@
--- Return a request by its key.
--- Called by begin.
-SELECT digest, answer FROM redrive_requests WHERE actor = :actor AND key = :key

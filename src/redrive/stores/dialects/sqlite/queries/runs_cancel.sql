@@ -1,6 +1,0 @@
--- Request the cancellation of runs, and let paused ones go on to receive it.
--- Called by cancel; an earlier request keeps its time and its reason.
-UPDATE redrive_runs SET
-    cancel_at = coalesce(cancel_at, :now), cancel_why = coalesce(cancel_why, :why),
-    paused_at = NULL, paused_until = NULL, paused_why = NULL
-WHERE job_id IN (SELECT value FROM json_each(:ids))

@@ -1,3 +1,0 @@
--- Delete the signals that runs have read.
--- Called by settle for runs that begin again.
-DELETE FROM redrive_signals WHERE run_id IN (SELECT value FROM json_each(:ids)) AND path IS NOT NULL

@@ -1,5 +1,0 @@
--- Unblock the line that a dead job blocks, and return the job if it did.
--- Called by skip.
-UPDATE redrive_jobs SET skipped_at = :now
-WHERE id = :id AND state = 'dead' AND caught_at IS NULL AND skipped_at IS NULL
-RETURNING id

@@ -1,3 +1,0 @@
--- Insert starts of a queue with a rate.
--- Called by claim under the lock of the queue.
-INSERT INTO redrive_starts (queue, lease_id, started_at) VALUES (:queue, :lease_id, :started_at)

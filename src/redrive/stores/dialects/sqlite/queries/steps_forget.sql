@@ -1,3 +1,0 @@
--- Delete the recorded steps of runs.
--- Called by settle for runs that begin again.
-DELETE FROM redrive_steps WHERE run_id IN (SELECT value FROM json_each(:ids))

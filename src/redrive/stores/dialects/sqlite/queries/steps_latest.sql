@@ -1,8 +1,0 @@
--- Return the latest steps of a run.
--- Called by timeline.
-SELECT
-    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref
-FROM redrive_steps
-WHERE run_id = :run_id
-ORDER BY at DESC, path DESC
-LIMIT :count

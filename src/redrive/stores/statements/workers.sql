@@ -1,0 +1,132 @@
+-- The statements of operations/workers.py.
+
+-- name: worker_insert
+-- Register a worker.
+-- both
+INSERT INTO redrive_workers (
+    id, name, host, pid, birth, lock_id, concurrency, queues, excluded, tasks, started_at, heartbeat_at, expires_at,
+    version
+) VALUES (
+    :id::bigint, :name::text, :host::text, :pid::bigint, :birth::text, :lock_id::integer, :concurrency::integer,
+    :queues::text[], :excluded::text[], :tasks::text[], :now::timestamptz, :now, :expires_at::timestamptz,
+    :version::text
+)
+
+-- name: heartbeat
+-- Extend the lease of a worker from the present instant, and never shorten it; return its id if it is registered.
+-- On PostgreSQL it is a transaction by itself: if a reply is lost, the row is not locked when the worker tries
+-- again.
+-- transaction: own
+-- postgres
+UPDATE redrive_workers SET
+    heartbeat_at = clock.now,
+    expires_at = greatest(expires_at, clock.now + :lease_for::interval),
+    resumed_at = CASE WHEN 3 * (clock.now - heartbeat_at) >= 2 * :lease_for THEN clock.now ELSE resumed_at END
+FROM (SELECT coalesce(:now::timestamptz, now) AS now FROM redrive_clock) AS clock
+WHERE id = :id::bigint AND stopped_at IS NULL
+RETURNING id
+-- sqlite
+UPDATE redrive_workers SET
+    heartbeat_at = :now,
+    expires_at = max(expires_at, :now + :lease_for),
+    resumed_at = CASE WHEN 3 * (:now - heartbeat_at) >= 2 * :lease_for THEN :now ELSE resumed_at END
+WHERE id = :id AND stopped_at IS NULL
+RETURNING id
+
+-- name: leases_of
+-- Return the leases that a worker holds, and what operators ask of those that are runs.
+-- The worker stops the attempts that it has lost, and interrupts steps.
+-- transaction: none
+-- both
+SELECT lease_id, CASE WHEN origin LIKE 'run:%' THEN (
+    SELECT CASE WHEN cancel_at IS NOT NULL THEN 'cancel' WHEN paused_at IS NOT NULL THEN 'pause' END
+    FROM redrive_runs AS run
+    WHERE run.job_id = job.id
+) END AS asked
+FROM redrive_jobs AS job
+WHERE state = 'running' AND worker_id = :worker_id::bigint
+
+-- name: worker_trouble
+-- Write which background duties of a worker fail, or that none does.
+-- both
+UPDATE redrive_workers SET trouble = :trouble::text WHERE id = :id::bigint AND stopped_at IS NULL
+
+-- name: prolong
+-- Extend the time of an attempt, if its lease is still current.
+-- For a catch job of a task with a long timeout.
+-- both
+UPDATE redrive_jobs SET timeout_for = :timeout_for::interval WHERE id = :job_id::bigint AND lease_id = :lease_id::bigint
+
+-- name: worker_stop
+-- Write that a worker has left.
+-- both
+UPDATE redrive_workers SET stopped_at = :now::timestamptz WHERE id = :id::bigint AND stopped_at IS NULL
+
+-- name: worker_release
+-- Give back the jobs that a worker still holds, or those under these leases, with no attempt spent; return them.
+-- both
+UPDATE redrive_jobs SET
+    state = 'ready',
+    hold = 'release',
+    note = :note::text,
+    -- A job that has not started keeps its place in the queue, and may still expire before its first start.
+    scheduled_at = coalesce(:due::timestamptz, scheduled_at),
+    started_at = CASE WHEN :due::timestamptz IS NULL AND started_at = claimed_at THEN NULL ELSE started_at END,
+    attempt = attempt - 1,
+    slot = NULL,
+    lease_id = NULL,
+    worker_id = NULL
+WHERE state = 'running' AND worker_id = :worker_id::bigint
+    AND (:leases::bigint[] IS NULL OR lease_id = ANY (:leases))
+RETURNING id, task, key, key_until
+
+-- name: stuck_end
+-- End the sessions of processes that stopped in the middle of a statement of redrive, and so keep rows locked.
+-- To the server such a session is active, so its timeout for idle transactions does not end it.
+-- transaction: none
+-- postgres
+SELECT activity.pid, pg_terminate_backend(activity.pid)
+FROM pg_stat_activity AS activity
+-- The time is that of the server, as in state_change.
+WHERE activity.datname = current_database() AND activity.usename = current_user
+    AND activity.state = 'active' AND activity.wait_event = 'ClientRead'
+    AND activity.xact_start IS NOT NULL AND activity.state_change <= clock_timestamp() - :silent_for::interval
+    -- A statement of this schema as the drivers write it: sessions of other programs are left alone.
+    AND position((
+        SELECT format('"%s".redrive_', space.nspname)
+        FROM pg_class AS ours JOIN pg_namespace AS space ON space.oid = ours.relnamespace
+        WHERE ours.oid = 'redrive_jobs'::regclass
+    ) IN activity.query) > 0
+-- sqlite
+SELECT NULL WHERE :silent_for IS NULL
+
+-- name: workers
+-- Return the workers that have not left, their running jobs, and whether the session of each still holds its lock.
+-- No session of SQLite holds a lock.
+-- transaction: none
+-- postgres
+SELECT
+    id, name, host, pid, birth, lock_id, concurrency, queues, tasks, started_at, heartbeat_at, expires_at, stopped_at,
+    trouble, version, excluded,
+    (SELECT count(*) FROM redrive_jobs WHERE state = 'running' AND worker_id = worker.id) AS running,
+    CASE WHEN lock_id IS NOT NULL THEN EXISTS (
+        SELECT FROM pg_locks
+        WHERE locktype = 'advisory'
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND classid = 'redrive_meta'::regclass
+            AND objid = worker.lock_id::oid
+            AND objsubid = 2
+            AND granted
+    ) END AS locked
+FROM redrive_workers AS worker
+WHERE stopped_at IS NULL
+ORDER BY id
+-- sqlite
+SELECT
+    id, name, host, pid, birth, lock_id, concurrency, queues, tasks, started_at, heartbeat_at, expires_at, stopped_at,
+    trouble, version, excluded,
+    (SELECT count(*) FROM redrive_jobs WHERE state = 'running' AND worker_id = worker.id) AS running,
+    NULL AS locked
+FROM redrive_workers AS worker
+WHERE stopped_at IS NULL
+ORDER BY id
