@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
+import subprocess
+import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -14,6 +18,50 @@ from tests.architecture.source import PACKAGE, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PINS = sorted((ROOT / "requirements").glob("*.txt"))
+EXTRAS = PROJECT["optional-dependencies"]
+
+# As if only the core dependencies were installed.
+ALONE = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        known = sys.stdlib_module_names | {"redrive", "cronsim", "dateutil", "msgspec", "six"}
+        if top not in known and not top.startswith("_sysconfigdata"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+PROGRAM = """
+import asyncio
+import sys
+from datetime import UTC, datetime
+
+import redrive
+from redrive.runtime.worker import Worker
+from redrive.schedule import Schedule
+
+app = redrive.App("sqlite:///jobs.db")
+
+@redrive.retry("3 1ms", on=OSError)
+def fetch():
+    return "fetched"
+
+@app.task
+def greet(name: str) -> str:
+    return f"Hello {name}"
+
+@app.cron("0 6 * * *")
+def report() -> None:
+    pass
+
+daily = Schedule(rules=["FREQ=DAILY;BYHOUR=6"], start=datetime(2026, 1, 1))
+job = greet.enqueue("Ada")
+asyncio.run(Worker(app, until_empty=True).run())
+print(fetch(), job.refresh().state, job.result(), next(daily.since(datetime(2026, 1, 1, tzinfo=UTC))).hour)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +125,59 @@ def test_runtime_pins_cover_the_declared_dependencies():
 
     assert declared == wanted
     assert set() == declared - pinned
+
+
+def alone(folder: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run code where only redrive and its core dependencies can be imported."""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    command = [sys.executable, "-c", ALONE + code, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
+
+
+def test_the_core_dependencies_run_jobs(tmp_path: Path):
+    """A retried call, a job, crons, and a worker in a program need none of the extras."""
+    result = alone(tmp_path, PROGRAM)
+
+    assert ("fetched succeeded Hello Ada 6\n", 0) == (result.stdout, result.returncode), result.stderr
+
+
+def test_the_command_names_its_extra(tmp_path: Path):
+    """Without the extra `cli` the command prints one line with what to install, and exits with status 2."""
+    script = PROJECT["scripts"]["redrive"].replace(":", " import ")
+    result = alone(tmp_path, f"from {script}\nmain()", "worker", "shop:app")
+    line = (
+        "redrive: this needs a package that is not installed: pip install \"redrive[cli]\" (No module named 'typer')\n"
+    )
+
+    assert (line, 2) == (result.stderr, result.returncode)
+
+
+def test_the_extra_all_has_all_others():
+    """`redrive[all]` installs each extra, and `redrive[web]` the command line."""
+    (everything,) = EXTRAS["all"]
+
+    assert sorted(set(EXTRAS) - {"all"}) == re.findall(r"\w+", everything)[1:]
+    assert "redrive[cli]" in EXTRAS["web"]
+
+
+def test_no_dependency_has_an_upper_bound():
+    """Programs that use redrive choose their own versions: a bound needs a reason that a test proves."""
+    named = itertools.chain(PROJECT["dependencies"], *EXTRAS.values())
+
+    assert [] == [each for each in named if "<" in each or "==" in each]
+
+
+def test_pages_with_commands_install_them():
+    """Each page with a command of redrive names an installation that has the command."""
+    guides = (ROOT / "docs" / folder for folder in ("tutorial", "how-to", "operate"))
+    places = [
+        ROOT / "README.md",
+        ROOT / "docs" / "index.md",
+        *(each for guide in guides for each in guide.glob("*.md")),
+    ]
+    places += (ROOT / "examples").rglob("*.md")
+    typed = re.compile(r"^\$ (?:python (?:-m |manage.py ))?redrive [a-z]|`redrive worker \w", re.MULTILINE)
+    installed = re.compile(r"pip install .*\[[a-z,]*\b(?:all|cli|web)\b[a-z,]*\]")
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in places}
+
+    assert [] == [name for name, text in texts.items() if typed.search(text) and not installed.search(text)]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import typer
-from django.core.management import call_command
+from django.core.management import ManagementUtility, call_command
 from django.test import override_settings
 from django.utils import autoreload
 
@@ -149,3 +149,14 @@ def test_without_arguments_the_help_is_printed():
         call_command("redrive")
 
     assert 0 == (left.value.code or 0)
+
+
+def test_the_command_needs_the_extra_cli(monkeypatch, capsys):
+    """Without typer the command prints what to install, and exits as for a wrong call."""
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.setitem(sys.modules, "typer.main", None)
+
+    with pytest.raises(SystemExit, match="2"):
+        ManagementUtility(["manage.py", "redrive", "worker"]).execute()
+
+    assert 'error: this needs a package that is not installed: pip install "redrive[cli]"' in capsys.readouterr().err

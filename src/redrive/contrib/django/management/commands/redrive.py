@@ -17,17 +17,18 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-import typer
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils import autoreload
 
+from redrive.contrib import extra
 from redrive.contrib.django.results import decode_id
 
 
 def command_line() -> Any:  # noqa: ANN401 - a command of click
     """Return the command line of redrive."""
     # By name: an integration does not depend on the command line, except for its own command.
-    return typer.main.get_command(import_module("redrive.cli").cli)
+    with extra("cli"):
+        return import_module("typer.main").get_command(import_module("redrive.cli").cli)
 
 
 def of_backend(alias: str) -> Any:  # noqa: ANN401 - a command of click
@@ -59,7 +60,10 @@ class Command(BaseCommand):  # type: ignore[misc] # Django has no type informati
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Accept all arguments of ``redrive``, and ``--backend``."""
-        parser.epilog = f"Commands: {', '.join(command_line().commands)}."
+        try:
+            parser.epilog = f"Commands: {', '.join(command_line().commands)}."
+        except ModuleNotFoundError as error:
+            parser.error(str(error))
         parser.add_argument("--backend", default="default", help="Alias in TASKS.")
         parser.add_argument("words", nargs=argparse.REMAINDER, metavar="command ...", help="As for `redrive`.")
 
