@@ -136,11 +136,11 @@ bench-backlog: $(VENV)/bench.stamp ## measure due jobs in front of a million wai
 	@$(BIN)/python -m benchmarks.backlog $(ARGS)
 
 # Each peer has an environment of its own, so that its pins do not limit the versions of the others.
-PEERS = $(patsubst requirements/peers/%.txt,build/peers/%/stamp,$(wildcard requirements/peers/*.txt))
+PEERS = $(patsubst benchmarks/peers/%.txt,build/peers/%/stamp,$(wildcard benchmarks/peers/*.txt))
 
 bench-peers: $(PEERS) ## make an environment for each peer that `make bench` measures
 
-build/peers/%/stamp: requirements/peers/%.txt
+build/peers/%/stamp: benchmarks/peers/%.txt
 	$(PYTHON) -m venv build/peers/$*
 	build/peers/$*/bin/python -m pip --quiet --disable-pip-version-check install -r $<
 	@touch $@
@@ -160,7 +160,7 @@ pins: $(BIN)/python ## resolve requirements/*.in anew into requirements/*.txt
 			--constraint ../build.pins --output-file $$name.txt $$name.in || exit 1; \
 		cat $$name.txt >> ../build.pins; \
 	done; rm -f ../build.pins
-	cd requirements/peers && for name in *.in; do \
+	cd benchmarks/peers && for name in *.in; do \
 		../../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-header --no-annotate \
 			--no-emit-index-url --no-emit-find-links --output-file $${name%.in}.txt $$name || exit 1; \
 	done

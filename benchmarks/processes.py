@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-__all__ = ["Process", "Stuck", "cpu_seconds", "running", "wait"]
+__all__ = ["LIMIT", "Process", "Stuck", "answer", "cpu_seconds", "running", "wait"]
 
 Process: TypeAlias = "subprocess.Popen[bytes]"
 """A worker process."""
@@ -22,8 +23,39 @@ PATIENCE = 120.0
 """Seconds after which a benchmark is stuck."""
 
 
+LIMIT = 900.0
+"""Seconds that a subject may take for one measurement; the longest takes two minutes."""
+
+
 class Stuck(Exception):
     """A worker ended by itself, or got nowhere."""
+
+
+def answer(command: Sequence[str], limit: float = LIMIT) -> str:
+    """Run the process of a subject, and end it with all that it has started.
+
+    Args:
+        command: its command line.
+        limit: seconds that it may take.
+
+    Returns:
+        The last line of its output.
+
+    Raises:
+        Stuck: it failed, or took longer.
+    """
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            output, _ = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            raise Stuck(f"it has not answered within {limit:g} s") from None
+        finally:
+            # Its workers, which it ends itself unless it was killed or stuck.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode or not output:
+        raise Stuck(f"its process ended with status {process.returncode}; its output stands above")
+    return output.splitlines()[-1]
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ import contextlib
 import json
 import math
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,9 +32,11 @@ from benchmarks.goals import GOALS, Met, judge
 from benchmarks.measure import Figures, Sizes
 from benchmarks.page import PAGE, markdown, slower, written
 from benchmarks.place import Server
+from benchmarks.processes import LIMIT, answer
+from benchmarks.rounds import in_turns
 from benchmarks.subjects import AWAITED, DEEP, SUBJECTS
 
-__all__ = ["PEERS", "QueueReport", "formatted", "home", "main", "python", "run", "server_for", "turned"]
+__all__ = ["PEERS", "QueueReport", "formatted", "home", "main", "python", "run", "server_for"]
 
 PEERS = Path("build/peers")
 """Where the virtual environments of the peers are, each under the name of the subject."""
@@ -70,6 +71,7 @@ class QueueReport:
         goals: what became of them.
         rounds: the figures of each round.
         missing: peers that have no environment.
+        failed: the reasons of subjects that failed; they have no figures.
     """
 
     store: str
@@ -79,6 +81,7 @@ class QueueReport:
     goals: list[Met]
     rounds: list[dict[str, Figures]]
     missing: list[str]
+    failed: dict[str, str]
 
 
 def run(store: str, sizes: Sizes, rounds: int, only: Sequence[str] = (), *, deep: bool = False) -> QueueReport:
@@ -93,24 +96,21 @@ def run(store: str, sizes: Sizes, rounds: int, only: Sequence[str] = (), *, deep
 
     Returns:
         The report.
-
-    Raises:
-        subprocess.CalledProcessError: a subject failed; its output stands above.
     """
     hidden = {AWAITED} if deep else {AWAITED, *DEEP}
     names = [name for name in SUBJECTS[store] if name not in hidden and (not only or name in only)]
     missing = [name for name in names if not python(name).exists()]
     chosen = [name for name in names if name not in missing]
-    measured, kept = [], {}
+    kept: dict[str, str] = {}
+
+    def measure(name: str) -> Figures:
+        figures, kept[name] = _measure(store, name, sizes, place, server)
+        return figures
+
     with home() as place, server_for(store, place) as server:
-        for number in range(1, rounds + 1):
-            figures = {}
-            for name in turned(chosen, number):
-                print(f"round {number}: {name}", file=sys.stderr, flush=True)
-                figures[name], kept[name] = _measure(store, name, sizes, place, server)
-            measured.append(figures)
-    medians = {name: _median([figures[name] for figures in measured]) for name in chosen}
-    return QueueReport(store, sizes, medians, kept, _judge(store, measured), measured, missing)
+        measured, failed = in_turns(chosen, rounds, measure)
+    medians = {name: _median([figures[name] for figures in measured]) for name in chosen if name not in failed}
+    return QueueReport(store, sizes, medians, kept, _judge(store, measured), measured, missing, failed)
 
 
 def _judge(store: str, measured: Sequence[Mapping[str, Figures]]) -> list[Met]:
@@ -163,20 +163,9 @@ def _measure(store: str, name: str, sizes: Sizes, home: Path, server: Server | N
     command += ["--sizes", json.dumps(asdict(sizes))]
     if server is not None:
         command += ["--server", json.dumps(asdict(server))]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    said = json.loads(done.stdout.splitlines()[-1])
+    # A subject under load is filled with up to ten million jobs first.
+    said = json.loads(answer(command, LIMIT * (8 if name in DEEP else 1)))
     return Figures(**said["figures"]), said["kept"]
-
-
-def turned(chosen: Sequence[str], number: int) -> Sequence[str]:
-    """Return the order of the subjects in a round: another one begins each time.
-
-    Args:
-        chosen: names of subjects.
-        number: of the round.
-    """
-    first = number % len(chosen)
-    return [*chosen[first:], *chosen[:first]]
 
 
 def _median(measured: Sequence[Figures]) -> Figures:
@@ -199,6 +188,8 @@ def _show(report: QueueReport) -> None:
         console.print(str(met))
     for name in report.missing:
         console.print(f"{name}: left out, it has no {PEERS / name}: make bench-peers")
+    for name, reason in report.failed.items():
+        console.print(f"{name} failed: {reason}", markup=False)
 
 
 def _write(report: QueueReport) -> None:

@@ -12,9 +12,8 @@ import contextlib
 import json
 import statistics
 import subprocess
-import sys
-import time
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +26,9 @@ from rich.table import Table
 from benchmarks.goals import Met, judge, singles
 from benchmarks.page import PAGE, markdown, written
 from benchmarks.place import Server
-from benchmarks.queue import home, python, server_for, turned
+from benchmarks.processes import Stuck
+from benchmarks.queue import home, python, server_for
+from benchmarks.rounds import in_turns
 from benchmarks.subjects import AWAITED, SUBJECTS
 
 __all__ = ["BLOCK", "SinglesReport", "main", "run"]
@@ -36,6 +37,9 @@ BLOCK = 100
 """Jobs of one turn."""
 
 _WARM = 300
+
+_LIMIT = 60.0
+"""Seconds that a subject may take for one turn, which takes a tenth of one; the first makes its tables, too."""
 
 
 class SinglesReport(msgspec.Struct, frozen=True):
@@ -47,6 +51,7 @@ class SinglesReport(msgspec.Struct, frozen=True):
         medians: microseconds for one job, by the name of the subject.
         goals: what became of them.
         missing: peers that have no environment.
+        failed: the reasons of subjects that failed; they have no figures.
     """
 
     store: str
@@ -54,6 +59,7 @@ class SinglesReport(msgspec.Struct, frozen=True):
     medians: dict[str, float]
     goals: list[Met]
     missing: list[str]
+    failed: dict[str, str]
 
 
 class _Enqueuer:
@@ -71,19 +77,31 @@ class _Enqueuer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate()
+        try:
+            self._process.communicate(timeout=_LIMIT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
     def enqueue(self, count: int) -> float:
-        """Enqueue jobs, and return the seconds that it took."""
+        """Enqueue jobs, and return the seconds that it took; a process that does not answer in time is killed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            print(count, file=self._process.stdin, flush=True)
-        while line := self._process.stdout.readline():
-            # A peer may print other lines.
-            if line.startswith("took "):
-                return float(line.removeprefix("took "))
-        raise RuntimeError(f"the process of {self._name} ended, with status {self._process.wait()}")
+        limit = threading.Timer(_LIMIT, self._process.kill)
+        limit.start()
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                print(count, file=self._process.stdin, flush=True)
+            while line := self._process.stdout.readline():
+                # A peer may print other lines.
+                if line.startswith("took "):
+                    return float(line.removeprefix("took "))
+        finally:
+            late = not limit.is_alive()
+            limit.cancel()
+        if late:
+            raise Stuck(f"it has not answered within {_LIMIT:g} s")
+        raise Stuck(f"its process ended with status {self._process.wait()}; its output stands above")
 
 
 def run(store: str, rounds: int, only: Sequence[str] = ()) -> SinglesReport:
@@ -96,9 +114,6 @@ def run(store: str, rounds: int, only: Sequence[str] = ()) -> SinglesReport:
 
     Returns:
         The report.
-
-    Raises:
-        RuntimeError: the process of a subject ended; its output stands above.
     """
     names = [
         name
@@ -106,22 +121,25 @@ def run(store: str, rounds: int, only: Sequence[str] = ()) -> SinglesReport:
         if (not name.startswith("redrive") or name in ("redrive", AWAITED)) and (not only or name in only)
     ]
     missing = [name for name in names if not python(name).exists()]
-    measured: list[Mapping[str, Mapping[str, float]]] = []
     with home() as place, server_for(store, place) as server, ExitStack() as stack:
         subjects = {
             name: stack.enter_context(_Enqueuer(store, name, place, f"bench_{number}", server))
             for number, name in enumerate(names)
             if name not in missing
         }
-        for each in subjects.values():
-            each.enqueue(_WARM)
-        began = time.monotonic()
-        for number in range(rounds):
-            rates = {name: BLOCK / subjects[name].enqueue(BLOCK) for name in turned(list(subjects), number)}
-            measured.append({name: {"single": rate} for name, rate in rates.items()})
-        print(f"{rounds} rounds in {time.monotonic() - began:.0f} s", file=sys.stderr)
-    medians = {name: 1e6 / statistics.median(each[name]["single"] for each in measured) for name in subjects}
-    return SinglesReport(store, rounds, medians, judge(singles(store), measured), missing)
+        _, cold = in_turns(list(subjects), 1, lambda name: subjects[name].enqueue(_WARM), "warm up, ")
+        measured, failed = in_turns(
+            [name for name in subjects if name not in cold],
+            rounds,
+            lambda name: {"single": BLOCK / subjects[name].enqueue(BLOCK)},
+        )
+    failed |= cold
+    medians = {
+        name: 1e6 / statistics.median(each[name]["single"] for each in measured)
+        for name in subjects
+        if name not in failed
+    }
+    return SinglesReport(store, rounds, medians, judge(singles(store), measured), missing, failed)
 
 
 _HEADINGS = ("subject", "µs/enqueue", "enq./s", "of the raw limit")
@@ -146,6 +164,8 @@ def _show(report: SinglesReport) -> None:
         console.print(str(met))
     for name in report.missing:
         console.print(f"{name}: left out, it has no environment: make bench-peers")
+    for name, reason in report.failed.items():
+        console.print(f"{name} failed: {reason}", markup=False)
 
 
 def _write(report: SinglesReport) -> None:

@@ -69,6 +69,8 @@ def _show(part: Part, report: PartReport) -> None:
         console.print(str(met), highlight=False)
     for name in report.missing:
         console.print(f"{name}: left out, it has no {PEERS / name}: make bench-peers")
+    for name, reason in report.failed.items():
+        console.print(f"{name} failed: {reason}", markup=False)
 
 
 def _write(part: Part, report: PartReport, module: str) -> None:

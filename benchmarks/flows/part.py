@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import TypeAlias
 
 from benchmarks.goals import Goal, Met, Round, judge
 from benchmarks.place import Server
-from benchmarks.queue import home, python, server_for, turned
+from benchmarks.queue import home, python, server_for
+from benchmarks.rounds import in_turns
 
 __all__ = ["Measure", "Part", "PartReport", "run"]
 
@@ -52,6 +52,7 @@ class PartReport:
         rounds: the figures of each round.
         goals: what became of them.
         missing: peers that have no environment.
+        failed: the reasons of subjects that failed; they have no figures.
     """
 
     name: str
@@ -59,6 +60,7 @@ class PartReport:
     rounds: Sequence[Round]
     goals: Sequence[Met]
     missing: Sequence[str]
+    failed: Mapping[str, str]
 
 
 def run(part: Part, rounds: int, only: Sequence[str] = ()) -> PartReport:
@@ -75,16 +77,10 @@ def run(part: Part, rounds: int, only: Sequence[str] = ()) -> PartReport:
     names = [name for name in part.subjects if not only or name in only]
     missing = [name for name in names if not python(name).exists()]
     chosen = [name for name in names if name not in missing]
-    measured: list[Round] = []
     with home() as place, server_for(part.store, place) as server:
-        for number in range(1, rounds + 1 if chosen else 0):
-            figures = {}
-            for name in turned(chosen, number):
-                print(f"{part.name}, round {number}: {name}", file=sys.stderr, flush=True)
-                figures[name] = part.measure(name, place, server)
-            measured.append(figures)
-    medians = {name: _median([each[name] for each in measured]) for name in chosen}
-    return PartReport(part.name, medians, measured, judge(part.goals, measured), missing)
+        measured, failed = in_turns(chosen, rounds, lambda name: part.measure(name, place, server), f"{part.name}, ")
+    medians = {name: _median([each[name] for each in measured]) for name in chosen if name not in failed}
+    return PartReport(part.name, medians, measured, judge(part.goals, measured), missing, failed)
 
 
 def _median(measured: Sequence[Mapping[str, float]]) -> Mapping[str, float]:

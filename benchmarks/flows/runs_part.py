@@ -6,7 +6,6 @@ Each subject runs in an interpreter of its own, see `benchmarks.queue`; `benchma
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from benchmarks.flows.part import Measure, Part
 from benchmarks.flows.runs import STEPS, SUBJECTS
 from benchmarks.goals import Goal
 from benchmarks.place import Server
+from benchmarks.processes import answer
 from benchmarks.queue import python
 
 __all__ = ["PARTS"]
@@ -46,8 +46,7 @@ def _measure(store: str) -> Measure:
         command = [str(python(name).absolute()), "-m", "benchmarks.flows.single", store, name, "--home", str(home)]
         if server is not None:
             command += ["--server", json.dumps(asdict(server))]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        figures: dict[str, float] = json.loads(answer(command))
         return figures
 
     return measure
