@@ -214,7 +214,7 @@ def watched(workers: list[int]) -> list[int]:
 
 def running(database: Path) -> int:
     """Return the number of jobs that a worker holds, living or dead."""
-    with sqlite3.connect(database) as connection:
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
         (count,) = connection.execute("SELECT count(*) FROM redrive_jobs WHERE state = 'running'").fetchone()
     connection.close()
     return count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -248,7 +249,7 @@ def test_invalid_json_in_the_database_is_shown_as_text(hostile: ModuleType, redr
     redrive("worker", "hostile:app")
 
     def shown(payload: bytes) -> object:
-        with sqlite3.connect("hostile.db") as database:
+        with contextlib.closing(sqlite3.connect("hostile.db")) as database, database:
             database.execute("UPDATE redrive_payloads SET payload = ? WHERE job_id = 1", (payload,))
         assert 0 == redrive("jobs", "show", "hostile:app", "1").status
         (line,) = redrive("jobs", "show", "hostile:app", "1", "--json").out.splitlines()

@@ -100,7 +100,8 @@ def _answer(status: int, **headers: str) -> Callable[[str], Exception]:
 def _sqlite(_: str) -> Exception:
     """Return the error of SQLAlchemy for a statement that SQLite cannot read."""
     try:
-        sqlite3.connect(":memory:").execute("SELEC 1")
+        with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+            connection.execute("SELEC 1")
     except sqlite3.OperationalError as error:
         return exc.OperationalError("SELEC 1", {}, error)
     raise AssertionError

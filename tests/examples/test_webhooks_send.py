@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -30,7 +31,7 @@ def test_broken_lines_are_reported_and_good_lines_are_enqueued(run, tmp_path):
     (tmp_path / "in.jsonl").write_bytes(b"\n".join([GOOD, b"hello\x1b", b"x" * 20_000, GOOD]))
     done = run("send.py", "in.jsonl")
     first, second = done.stderr.splitlines()
-    with sqlite3.connect(tmp_path / "webhooks.db") as database:
+    with contextlib.closing(sqlite3.connect(tmp_path / "webhooks.db")) as database, database:
         tasks = database.execute("SELECT task FROM redrive_jobs").fetchall()
     database.close()
 

@@ -153,7 +153,7 @@ def test_a_worker_whose_row_was_deleted_continues(filed: App, tmp_path: Path):
     started = asyncio.Event()
 
     def forget() -> None:
-        with sqlite3.connect(tmp_path / "jobs.db") as connection:
+        with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as connection, connection:
             connection.execute("DELETE FROM redrive_workers")
         connection.close()
 

@@ -30,7 +30,7 @@ def app(tmp_path: Path) -> Iterator[App]:
     """Return an app on a file, with a clock that stands still until a test moves it."""
     app = App(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=normal", clock=VirtualClock())
     app.open()
-    with sqlite3.connect(tmp_path / "jobs.db") as connection:
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as connection, connection:
         connection.execute("CREATE TABLE orders (number INTEGER)")
     connection.close()
     yield app

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -362,7 +363,7 @@ def test_the_table_of_another_program_is_an_error_of_the_store(dialect: str, scr
     """Foreign tables called redrive_meta are named in the error, and no table changes; also without migration."""
     if dialect == "sqlite":
         url = f"sqlite:///{tmp_path}/a.db"
-        with sqlite3.connect(tmp_path / "a.db") as database:
+        with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as database, database:
             database.executescript(script)
     else:
         name = f"foreign{FOREIGN.index(script)}"

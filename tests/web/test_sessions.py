@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_a_session_ends_when_its_account_changes(app: redrive.App):
 def test_hashes_and_rows_make_no_session(app: redrive.App, path: Path):
     """Neither the file of users nor the database has what a cookie is made of."""
     cookie = _logged_in(app).cookies["redrive_session"]
-    with sqlite3.connect(path) as database:
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
         stored = [str(value) for row in database.execute("SELECT * FROM redrive_sessions") for value in row]
     hashes = [each.password for each in ACCOUNTS.values() if each.password]
     forged = [*hashes, *stored, "", "ann"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import stat
@@ -123,7 +124,7 @@ def test_a_newer_schema_is_not_touched(path: Path):
     """Databases that a newer redrive has migrated are refused and not changed."""
     open_store(url(path)).close()
     newer = migrate.versions("sqlite").latest + 1
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE redrive_meta SET value = ? WHERE key IN ('schema', 'compatible')", (str(newer),))
     connection.close()
 
