@@ -5,14 +5,14 @@
 
 PYTHON = python3
 VENV = .venv
-BIN = $(VENV)/bin
+BIN = $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Python compiles a module at its first import. pip would compile all 5,700 of them, most of which are never used.
 INSTALL = $(PIP) install --no-compile
 ARGS =
 
 # Processes for the tests: one more than there are cores, because tests of real processes mostly wait.
-JOBS = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+JOBS = $(shell expr $$(getconf _NPROCESSORS_ONLN || nproc) + 1)
 
 # Tests write thousands of small databases. Where the system has a folder in memory, with 4 GB free, they go there.
 MEMORY = $(shell test -w /dev/shm && test $$(df -Pk /dev/shm | awk 'END { print $$4 }') -gt 4000000 && echo /dev/shm)
@@ -21,10 +21,10 @@ MEMORY = $(shell test -w /dev/shm && test $$(df -Pk /dev/shm | awk 'END { print 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help venv compiled demo test test-all again soak chaos crossings check lint types layers docstrings pages docs screenshots bench bench-backlog bench-peers format pins openapi wheel clean
+.PHONY: help venv compiled demo test test-all newest oldest again soak chaos crossings check lint types layers docstrings pages docs screenshots bench bench-backlog bench-peers format pins openapi wheel clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- environment -----------------------------------------------------------------------------------------------------
 
@@ -80,6 +80,17 @@ endif
 # tests/selection.py has the rules for what `make test` leaves out.
 test-all: $(VENV)/test.stamp ## run all tests on all stores, in their long forms: for the night and before a release
 	@REDRIVE_TESTS=all REDRIVE_CHAOS=long REDRIVE_CROSSINGS=long $(PYTEST) $(ARGS)
+
+# Each makes an environment of its own. The lowest versions are those of pyproject.toml; what they need themselves, and the
+# tools of the tests, are the newest that work with them.
+newest oldest: $(BIN)/python ## run the tests with the newest, or the lowest allowed, versions of all dependencies
+	@mkdir -p build && $(PIP) install uv
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/$@
+	@$(BIN)/uv pip compile --quiet --no-deps --all-extras --no-header --no-annotate --python build/$@/$(notdir $(BIN))/python \
+		--resolution $(if $(filter oldest,$@),lowest-direct,highest) --output-file build/$@.txt pyproject.toml
+	@$(BIN)/uv pip install --quiet --python build/$@/$(notdir $(BIN))/python --constraint build/$@.txt --requirement requirements/test.in \
+		--editable ".[all]"
+	@cat build/$@.txt && $(subst $(BIN)/,build/$@/$(notdir $(BIN))/,$(PYTEST)) $(ARGS)
 
 # Tests of real processes and of real time can fail because the machine is busy; a defect of the code fails again. Both
 # results are printed, and a test that passes here is to be repaired all the same.
@@ -154,7 +165,8 @@ format: $(VENV)/check.stamp ## format the code and repair what ruff can repair
 # One resolution for all files: a later stage may add packages, never move those of an earlier one.
 pins: $(BIN)/python ## resolve requirements/*.in anew into requirements/*.txt
 	$(PIP) install uv
-	@: > build.pins && cd requirements && for name in runtime build demo test docs lint bench; do \
+	@# typer 0.29 imports pydantic, which costs each command a tenth of a second.
+	@echo "typer<0.29" > build.pins && cd requirements && for name in runtime build demo test docs lint bench; do \
 		../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --upgrade \
 			--no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 			--constraint ../build.pins --output-file $$name.txt $$name.in || exit 1; \
