@@ -38,31 +38,57 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
+SLOWEST = 10
+"""The number of tests whose seconds are printed at the end."""
+
+REPEATED = 3
+"""The number of failed tests up to which they may be repeated."""
+
+AGAIN = 8
+"""The exit status if only tests failed that depend on real time; pytest uses 0 to 5. `make again` repeats these."""
+
+
 class Summary:
-    """The seconds of each folder in all processes together, and the properties ``figure`` that tests have recorded."""
+    """The seconds of each folder and of the slowest tests, the properties ``figure`` of tests, and the exit status."""
 
     def __init__(self) -> None:
         self._seconds: Counter[str] = Counter()
         self._tests: Counter[str] = Counter()
+        self._each: Counter[str] = Counter()
         self._figures: list[object] = []
+        self._failed: dict[str, bool] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the duration of a test, or of its set-up or tear-down."""
         path = report.nodeid.partition("::")[0]
         folder = "/".join(path.split("/")[:2])
         self._seconds[folder] += report.duration
+        self._each[report.nodeid] += report.duration
         self._tests[folder] += report.when == "call"
         if report.when == "call":
             self._figures += [value for key, value in report.user_properties if key == "figure"]
+        if report.failed:
+            self._failed[report.nodeid] = "realtime" in report.keywords
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
+        """Change the exit status if only tests failed that may be repeated."""
+        yield
+        is_few = 1 <= session.testsfailed == len(self._failed) <= REPEATED
+        if is_few and all(self._failed.values()) and session.exitstatus == pytest.ExitCode.TESTS_FAILED:
+            session.exitstatus = AGAIN
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the folders, the longest time first."""
-        terminalreporter.section("seconds per folder, in all processes together", sep="-")
+        """Print the folders and the tests, the longest time first."""
+        write = terminalreporter.write_line
+        terminalreporter.section("seconds per folder, in all processes together, and the slowest tests", sep="-")
         for folder, seconds in self._seconds.most_common():
-            terminalreporter.write_line(f"{seconds:8.1f} s {self._tests[folder]:6} tests  {folder}")
-        terminalreporter.write_line(f"{self._seconds.total():8.1f} s {self._tests.total():6} tests")
+            write(f"{seconds:8.1f} s {self._tests[folder]:6} tests  {folder}")
+        write(f"{self._seconds.total():8.1f} s {self._tests.total():6} tests")
+        for name, seconds in self._each.most_common(SLOWEST):
+            write(f"{seconds:8.1f} s  {name}")
         for figure in self._figures:
-            terminalreporter.write_line(str(figure))
+            write(str(figure))
 
 
 def pytest_configure(config: pytest.Config) -> None:

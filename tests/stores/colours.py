@@ -187,6 +187,7 @@ class Complete:
         chosen = config.option.keyword or config.option.markexpr or config.option.collectonly
         self._whole = not chosen and any(arg.rstrip("/") in _SUITE for arg in config.args)
 
+    @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
         """Take over what a process of pytest-xdist has run."""
         RAN.update(getattr(node, "workeroutput", {}).get(_KEY, ()))
