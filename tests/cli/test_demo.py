@@ -119,6 +119,7 @@ def test_all_events_are_delivered_and_reported(environment):
     assert sent == received
 
 
+@pytest.mark.realtime
 def test_progress_is_printed_once_a_second_and_only_when_it_changes(environment):
     """Lines with all five counts are a second apart, except the last; each differs from the one before it."""
     output = run("--events", "8", "--seed", QUICK, "--db", "demo.db")

@@ -51,7 +51,7 @@ def hold() -> None:
 READY = {"loop", "store", "schema", "registered", "lease", "serving"}
 
 
-def wait(condition: Callable[[], Any], seconds: float = 30) -> Any:
+def wait(condition: Callable[[], Any], seconds: float = 90) -> Any:
     """Wait until a condition holds, and return its value; ask less often the longer the question takes."""
     end = CLOCK.monotonic() + seconds
     while True:
@@ -233,6 +233,7 @@ def test_a_dashboard_notifies_systemd_and_answers_probes(app: App, tmp_path: Pat
     assert 303 == page.status_code
 
 
+@pytest.mark.realtime
 @pytest.mark.acceptance
 def test_a_file_that_cannot_be_replaced_is_logged_once(start: Callable[..., Probed], tmp_path: Path):
     """Workers go on without their file, with one line in the log, and write it when that is possible again."""

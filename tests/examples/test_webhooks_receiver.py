@@ -30,7 +30,7 @@ class Started:
         self.complaints = ""
         self.url = self.process.stdout.readline().strip().removeprefix("listening on ")
 
-    def post(self, event_id: str, key: str = "key", *, timeout: float = 10.0) -> httpx.Response:
+    def post(self, event_id: str, key: str = "key", *, timeout: float | httpx.Timeout = 60.0) -> httpx.Response:
         """Send one event, once."""
         headers = {"Idempotency-Key": key, "X-Event-Id": event_id, "X-Job-Id": "17"}
         return httpx.post(self.url, content=BODY, headers=headers, timeout=timeout, trust_env=False)
@@ -122,7 +122,7 @@ def test_the_receiver_resets_after_it_has_read_the_body(receiver):
 def test_a_slow_answer_comes_after_the_sender_has_left(receiver):
     """Slow answers take the event, but the sender disconnects before they come."""
     with pytest.raises(httpx.ReadTimeout):
-        receiver.post(event_that_meets(Act.SLOW), timeout=0.1)
+        receiver.post(event_that_meets(Act.SLOW), timeout=httpx.Timeout(60, read=0.1))
     receiver.end()
     (entry,) = read_ledger(receiver.ledger)
     assert (Act.SLOW, None, True) == (entry.act, entry.status, entry.accepted)

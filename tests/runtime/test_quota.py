@@ -91,6 +91,7 @@ def test_later_jobs_and_waiting_retries_do_not_keep_a_worker(filed: App):
     assert [("ready", 0), ("ready", 1)] == [(each.refresh().state, each.record.failures) for each in (later, job)]
 
 
+@pytest.mark.realtime
 def test_a_running_job_keeps_a_worker(filed: App):
     """The worker waits for the handler that runs, and for the jobs that it enqueues."""
     order: list[str] = []
@@ -164,6 +165,7 @@ def test_a_worker_ends_after_so_many_attempts(filed: App):
     assert 10 == filed.jobs.stats().succeeded
 
 
+@pytest.mark.realtime
 def test_the_last_attempts_have_no_time_limit(filed: App):
     """Workers that have started their last attempt wait for its end, under any shutdown timeout."""
 

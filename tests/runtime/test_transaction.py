@@ -282,7 +282,7 @@ def test_concurrent_handlers_get_transactions_in_turn(app: App, colour: str):
         """Open a transaction in a coroutine, with a pause for the others."""
         async with context.transaction() as connection:
             connection.execute("INSERT INTO orders VALUES (?)", [number])
-            await SystemClock().asleep(0.002)
+            await SystemClock().asleep(0)
 
     task = app.task(name="work", retry="0")(work if colour == "sync" else awork)
     jobs = [task.enqueue(number) for number in range(20)]

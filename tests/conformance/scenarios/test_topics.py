@@ -160,6 +160,7 @@ def test_open_transactions_elsewhere_stop_no_topic(server: App):
         assert (False, list(range(5))) == (look.news, seen)
 
 
+@pytest.mark.realtime
 @pytest.mark.case("T2")
 @pytest.mark.parametrize("kind", ["in another database", "prepared"])
 def test_latency_and_reads_do_not_depend_on_open_writers(kind: str):

@@ -230,6 +230,7 @@ def test_a_timeout_of_the_call_is_for_all_its_attempts(colour, server):
     assert "deadline" in caught.value.__notes__[-1]
 
 
+@pytest.mark.realtime
 def test_a_slow_call_ends_in_time_and_is_not_repeated(colour, server):
     """It is in flight, because the method may still be running."""
     released = threading.Event()

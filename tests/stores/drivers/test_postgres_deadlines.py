@@ -24,6 +24,8 @@ from redrive.stores.store import Store
 from tests import postgres
 from tests.stores.helpers import new
 
+pytestmark = pytest.mark.realtime
+
 TIMEOUT = "700ms"
 """What the store gives an answer; psycopg and libpq take at least 2 s to open a connection."""
 
