@@ -118,13 +118,13 @@ def connect(*, database: str = "postgres", autocommit: bool = True, number: int 
 
 
 @contextlib.contextmanager
-def lent() -> Iterator[str]:
+def lent(**options: str) -> Iterator[str]:
     """Lend an empty store, by its URL, and empty it afterwards.
 
     To migrate a schema takes 50 times as long as to empty one. Borrowers may write any rows but may not alter tables.
     """
     schema = _empty.pop() if _empty else _migrated()
-    yield url(schema)
+    yield url(schema, **options)
     # A connection that the test has left in a transaction would block this. Such a schema is not lent again.
     with contextlib.suppress(psycopg.errors.LockNotAvailable):
         # In this role neither triggers nor foreign keys are active, so the order of the tables does not matter.

@@ -26,7 +26,7 @@ from tests.stores.helpers import SHARED, STORES, T0, new
 pytestmark = marks
 
 CONTENDERS = 8
-TRIALS = sized(200, 1_000)
+TRIALS = sized(60, 1_000)
 TIMEOUT = 5
 
 Crowd = Callable[..., list[Any]]

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.chaos import sized
 from tests.acceptance.processes import stage
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
-PAIRS = 500
+PAIRS = sized(150, 500)
 
 WORK = '''
 """A machine, and a process that sends to each of its instances what is valid from one state only."""
@@ -57,7 +58,7 @@ def send(me: str, other: str, count: int) -> None:
     for number in range(count):
         assert payment.get(f"i{number}").state in {"created", "paid"}
         (HERE / f"{me}{number}").touch()
-        until = time.monotonic() + 30
+        until = time.monotonic() + 90
         while not (HERE / f"{other}{number}").exists():
             assert time.monotonic() < until
             time.sleep(0.0002)
@@ -79,8 +80,8 @@ if __name__ == "__main__":
 @pytest.mark.case("M1")
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_two_processes_never_move_an_instance_twice(tmp_path: Path, kind: str):
-    """Of two events that two processes send from one state, one moves the instance, 500 times; the other is refused
-    as busy, or in the new state."""
+    """Of two events that two processes send from one state, one moves the instance, hundreds of times; the other is
+    refused as busy, or in the new state."""
     with stage(tmp_path, kind, work=WORK) as stages:
         machine = stages.module.payment
         for number in range(PAIRS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import configparser
+import functools
 import json
 import re
 import shlex
@@ -96,9 +97,15 @@ def invocations(path: Path) -> Iterator[list[str]]:
             yield shlex.split(re.split(r" [|>&]|  # ", line, maxsplit=1)[0], comments=True)
 
 
+@functools.cache
+def whole() -> Any:
+    """Return the command line; to make its hundred commands takes as long as a thousand parses."""
+    return typer.main.get_command(cli)
+
+
 def parse(words: list[str]) -> dict[str, Any]:
     """Parse a command line as the command does, and return its options; raise an error of click if it is wrong."""
-    command: Any = typer.main.get_command(cli)
+    command = whole()
     name = "redrive"
     url = words[1] if words[:1] == ["--url"] else None
     words = words[4:] if url and words[2] == "--token-file" else words

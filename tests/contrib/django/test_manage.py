@@ -31,15 +31,24 @@ def commands():
     return found
 
 
-@pytest.mark.parametrize(("words", "takes"), commands().items(), ids=map(" ".join, commands()))
-def test_no_command_asks_for_an_app(words, takes, capsys):
+COMMANDS = commands()
+
+
+@pytest.fixture(scope="module")
+def group():
+    """Return the commands of the project; to make them takes ten times as long as a test."""
+    return of_backend("default")
+
+
+@pytest.mark.parametrize(("words", "takes"), COMMANDS.items(), ids=map(" ".join, COMMANDS))
+def test_no_command_asks_for_an_app(words, takes, group, capsys):
     """Commands that take an App get that of the project: their usage has none, and begins as the user has called it."""
-    command = of_backend("default")
+    command = group
     for word in words:
         command = command.commands[word]
 
     with pytest.raises(SystemExit):
-        of_backend("default")([*words, "--help"], prog_name="manage.py redrive")
+        group([*words, "--help"], prog_name="manage.py redrive")
     usage = " ".join(capsys.readouterr().out.split())
     assert f"Usage: manage.py redrive {' '.join(words)} " in usage
     assert "MODULE:APP" not in usage

@@ -37,10 +37,9 @@ from tests.stores.helpers import LONG, T0, new
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    """Open a store in a schema of its own."""
-    opened = open_store(postgres.url())
-    yield opened
-    opened.close()
+    """Open an empty store."""
+    with postgres.lent() as url, contextlib.closing(open_store(url)) as opened:
+        yield opened
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -690,7 +689,7 @@ class Watching:
     def __init__(self, store: Store, lock_id: int | None = None, *, again: Callable[[], bool] | None = None) -> None:
         self.news = store.watch(SystemClock(), lock_id=lock_id, again=again)
 
-    async def next(self, seconds: float = 2) -> bool:
+    async def next(self, seconds: float = 90) -> bool:
         """Return True if the store reports a change within this time; otherwise the iteration ends."""
         try:
             async with asyncio.timeout(seconds):

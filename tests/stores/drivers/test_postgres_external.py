@@ -25,10 +25,9 @@ from tests.stores.helpers import new
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    """Open a store in a schema of its own."""
-    opened = open_store(postgres.url())
-    yield opened
-    opened.close()
+    """Open an empty store."""
+    with postgres.lent() as url, contextlib.closing(open_store(url)) as opened:
+        yield opened
 
 
 def count(store: Store) -> int:

@@ -42,9 +42,8 @@ def proxy() -> Iterator[Proxy]:
 @pytest.fixture
 def store(proxy: Proxy) -> Iterator[Store]:
     """Open a store behind the proxy."""
-    opened = open_store(postgres.url(host=proxy.host, port=str(proxy.port)))
-    yield opened
-    opened.close()
+    with postgres.lent(host=proxy.host, port=str(proxy.port)) as url, contextlib.closing(open_store(url)) as opened:
+        yield opened
 
 
 def count(store: Store) -> int:

@@ -28,9 +28,10 @@ from tests.stores.helpers import T0, new
 
 
 @pytest.fixture
-def url() -> str:
-    """Create a schema with a table of the user, and return its URL."""
-    return postgres.url()
+def url() -> Iterator[str]:
+    """Lend an empty store."""
+    with postgres.lent() as lent:
+        yield lent
 
 
 @pytest.fixture
@@ -204,6 +205,7 @@ async def gone(loan: Any) -> None:
         await until(lambda: not connection.execute(question, [pid]).fetchall())
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_an_idle_transaction_is_ended(table: str, url: str, colour: str):
     """Sessions of handlers that have stopped inside the block are ended by the server, with their locks."""
@@ -224,6 +226,7 @@ def test_an_idle_transaction_is_ended(table: str, url: str, colour: str):
     assert [] == rows(table)
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_process_suspended_before_the_commit_keeps_no_job(app: App, monkeypatch: pytest.MonkeyPatch, colour: str):
     """Once the completion is written the job is locked: a process that stops there is ended soon."""
@@ -250,6 +253,7 @@ def test_a_process_suspended_before_the_commit_keeps_no_job(app: App, monkeypatc
     assert State.CANCELLED is job.refresh().state
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_the_pool_limits_transactions_of_handlers(url: str, colour: str):
     """``?pool=`` limits the transactions of handlers too, apart from operations; the error names the remedy."""
@@ -275,6 +279,7 @@ def test_the_pool_limits_transactions_of_handlers(url: str, colour: str):
     store.close()
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_transaction_that_fails_to_begin_is_not_counted(
     url: str, store: Store, monkeypatch: pytest.MonkeyPatch, colour: str
@@ -294,6 +299,7 @@ def test_a_transaction_that_fails_to_begin_is_not_counted(
     small.close()
 
 
+@pytest.mark.realtime
 def test_an_operator_waits_no_longer_than_the_timeout_for_a_lock(url: str):
     """Whatever holds the row of a job, cancelling it ends with a clear message, and nothing is changed."""
     app = App(f"{url}&timeout=300ms", clock=VirtualClock())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -99,11 +100,15 @@ def made(count: int, *, kind: str = "ready") -> str:
     return schema
 
 
+shared = functools.cache(made)
+"""The same for tests in which the dead entries of statements that were rolled back make no difference."""
+
+
 @pytest.mark.parametrize("name", HOT)
 def test_no_frequent_statement_scans_the_jobs(name: str):
     """No table is read from end to end, even though the planner has no statistics and assumes a small table."""
     with postgres.connect() as connection:
-        nodes = Plans(connection, made(FEW)).explain(name)
+        nodes = Plans(connection, shared(FEW)).explain(name)
 
     big = [
         each
@@ -258,10 +263,10 @@ LISTS = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def succeeded() -> str:
     """Return a schema with twenty due and 20,000 succeeded jobs."""
-    return made(20_001, kind="succeeded")
+    return shared(20_001, kind="succeeded")
 
 
 @pytest.mark.parametrize("what", LISTS)
@@ -290,7 +295,7 @@ def test_counting_reads_no_more_than_its_limit(succeeded: str, task: str):
 def test_depths_read_no_more_than_their_limit(kind: str):
     """Due jobs are counted without those that are delayed or have ended, and delayed ones up to the limit."""
     with postgres.connect() as connection:
-        nodes = Plans(connection, made(20_001, kind=kind)).explain("depths", writes=False, most="30")
+        nodes = Plans(connection, shared(20_001, kind=kind)).explain("depths", writes=False, most="30")
 
     assert [] == [each for each in nodes if each["Node Type"] == "Seq Scan" and each["Relation Name"] == "redrive_jobs"]
     assert 400 > nodes[0]["Shared Hit Blocks"] + nodes[0]["Shared Read Blocks"]
@@ -299,7 +304,7 @@ def test_depths_read_no_more_than_their_limit(kind: str):
 def test_jobs_without_an_expiry_cost_the_expiry_nothing():
     """Looking for expired jobs touches no page of jobs without an expiry, however many are due."""
     with postgres.connect() as connection:
-        plans = Plans(connection, made(FEW))
+        plans = Plans(connection, shared(FEW))
         nodes = plans.explain("expire")
         first = plans.explain("next_timeout", writes=False)
 
@@ -321,7 +326,7 @@ def test_a_claim_costs_the_same_with_many_jobs(kind: str):
 def test_a_claim_locks_no_more_than_it_takes():
     """Claiming ten of thousands of jobs in six lanes locks ten rows."""
     with postgres.connect() as connection:
-        nodes = Plans(connection, made(FEW)).explain("claim")
+        nodes = Plans(connection, shared(FEW)).explain("claim")
 
     locked = [each["Actual Rows"] * each["Actual Loops"] for each in nodes if each["Node Type"] == "LockRows"]
     # Older versions print the rows of each loop without a fraction.
