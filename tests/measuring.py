@@ -18,7 +18,9 @@ from collections.abc import Callable, Generator
 import coverage
 import pytest
 
-FOLDERS = re.compile(r"tests/(app|conformance|engine|errors|policy|retrying|schedule|simulate|stores|testing)/")
+FOLDERS = re.compile(
+    r"tests/(app|engine|errors|policy|retrying|schedule|stores|testing)/|tests/conformance/scenarios/test_topics"
+)
 """Folders with tests that are measured, on the store in memory where they run on each store. Tests that are marked
 ``slow`` or ``unmeasured``, such as walks of state machines and comparisons with a slow calendar, are not measured:
 shorter tests take their branches."""

@@ -288,6 +288,7 @@ KEYED: dict[str, Callable[[App], Any]] = {
 }
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize("how", KEYED)
 def test_the_same_key_waits_for_the_open_transaction_but_not_for_ever(fleet: TwoProcesses, how: str):
     """Calls with the key of an open transaction wait for its end, and fail after the timeout."""

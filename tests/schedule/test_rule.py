@@ -38,6 +38,11 @@ def test_an_end_without_a_time_is_the_end_of_that_day():
     ("text", "message"),
     [
         ("FREQ=DAILY;FREQ=DAILY", "FREQ is there twice"),
+        ("BYHOUR=6", "FREQ is missing"),
+        ("FREQ=DAILY\nCOUNT=2", "write one rule without other lines"),
+        (" ; ", "it is empty"),
+        ("FREQ=DAILY;BYSETPOS=1", "BYSETPOS chooses among what another BY... part gives"),
+        ("FREQ=DAILY;INTERVAL=0", "'INTERVAL=0'"),
         ("FREQ=DAILY;COUNT=2;UNTIL=20300101", "exclude each other"),
         ("FREQ=DAILY;UNTIL=tomorrow", "'UNTIL=tomorrow': an end is written"),
         ("FREQ=DAILY;BYDAY=XX", "'BYDAY=XX': days are MO"),

@@ -298,3 +298,9 @@ def test_refusals_of_long_texts_are_short(kind):
     """Messages quote the beginning of what was not understood, not all of it."""
     message = refusal(LONG[kind](5000))
     assert len(message) <= 500
+
+
+def test_a_day_of_the_month_is_a_whole_number():
+    """Half days are refused."""
+    with pytest.raises(ScheduleSyntaxError, match=r"not understood: 'on day 1\.5'"):
+        RefreshPolicy.parse("Refresh every month on day 1.5")

@@ -10,7 +10,7 @@ from redrive.engine.runs import StepOutcome
 from redrive.engine.steps import NewStep, StepBatch, StepsAnswer, decided
 from redrive.errors import RunNotFound
 from redrive.stores.operations.jobs import NumberBlock
-from redrive.stores.operations.runs import start
+from redrive.stores.operations.runs import gate, start
 from redrive.stores.operations.runs.steps import _Asked, _Written, record, write_behind
 from tests.stores.helpers import T0
 from tests.stores.operations.conversing import converse, names
@@ -19,10 +19,17 @@ from tests.stores.runs import run, step, tried, wait
 
 def test_a_run_that_is_deleted_while_its_id_is_taken_is_an_error():
     """Starts with the id of a run that is gone at the next statement raise an error that advises to repeat."""
-    gate = [NumberBlock(T0, 7, 7)]
+    numbers = [NumberBlock(T0, 7, 7)]
 
     with pytest.raises(RunNotFound, match="run 'order-42' of checkout has been deleted at this moment: try again"):
-        converse(start.start([run()], now=T0), gate, [], [])
+        converse(start.start([run()], now=T0), numbers, [], [])
+
+
+def test_a_step_that_nothing_has_begun_is_not_found():
+    """The row of a step may be read before its first try."""
+    found, ran = converse(gate.find(7, "charge"), [])
+
+    assert (None, ["step_get"]) == (found, names(ran))
 
 
 def asked(
