@@ -134,6 +134,7 @@ def test_progress_is_printed_once_a_second_and_only_when_it_changes(environment)
     assert progress[-1][1].startswith("queued 0  running 0  retrying 0  ")
 
 
+@pytest.mark.night  # the run after an interrupt, below, counts only what is left, and delivers it
 def test_a_second_run_counts_only_its_own(environment):
     """On the same database a second run delivers again, under other keys, and counts what it delivered itself."""
     first, second = (run("--events", "6", "--seed", QUICK, "--db", "demo.db") for _ in range(2))
@@ -159,6 +160,7 @@ def test_one_interrupt_drains_and_the_next_run_delivers_the_remaining_events(env
     assert f"{left} events are left from an earlier run; they go first" in later.out
 
 
+@pytest.mark.night  # one interrupt of the demo, and two signals to a worker in tests/acceptance/test_workers.py
 def test_two_interrupts_stop_at_once_and_the_jobs_run_later(environment):
     """After the second Ctrl-C the demo does not wait for workers; a later run delivers their jobs."""
     with started("--events", "40", "--seed", QUICK, "--db", "demo.db") as (process, workers):
