@@ -5,7 +5,7 @@
 - In `FOLDERS`, a test that runs on several kinds of stores uses one of them, besides the one in memory. The
   name of the test and its other parameters decide which, so that each kind has its share. In `RACES` it uses
   PostgreSQL, and the other kind in a quarter of the tests.
-- Hypothesis draws 40 examples instead of 100 where a test does not name a number (`tests/conftest.py`).
+- Hypothesis draws 40 examples instead of 100 where a test does not name a number, and the same ones in each run.
 - The conformance suite of the stores runs on PostgreSQL and in memory as a whole. `tests.stores.colours` has the rules
   for SQLite's files, which share the code of the store in memory, and for Turso, on which each operation runs once.
 
