@@ -308,3 +308,12 @@ def test_quoted_text_is_parsed_strictly(text: str, message: str):
     """Backslashes begin an escape, and names and marks are not empty."""
     with pytest.raises(ScheduleSyntaxError, match=message):
         RefreshPolicy.parse(text)
+
+
+def test_a_recurrence_without_a_sentence_that_is_understood_is_written_as_rules():
+    """The words for two rules may not be read together; the rules in quotes are."""
+    texts = ("FREQ=MONTHLY;INTERVAL=2;BYMONTHDAY=-1,1;BYHOUR=0;BYMINUTE=0;BYSECOND=0", "FREQ=MINUTELY;BYHOUR=1,9")
+    policy = RefreshPolicy(schedule=Schedule(start=START, rules=tuple(map(RecurrenceRule.parse, texts))))
+
+    assert "FREQ=MINUTELY" in str(policy)
+    assert policy == RefreshPolicy.parse(str(policy))

@@ -483,3 +483,13 @@ def test_a_sample_lies_between_0_and_1(sample: float):
     policy = RefreshPolicy(schedule=DAILY, jitter=MINUTE)
     with pytest.raises(ScheduleError, match="a sample lies between 0 and 1"):
         refresh.update(policy, RefreshState(), now=T0, sample=sample)
+
+
+def test_an_attempt_before_its_deadline_is_not_swept_and_a_disabled_refresh_not_started():
+    """Both return the state as it was."""
+    disabled = RefreshState(disabled_until_update=True, disabled_reason="no")
+    swept = refresh.sweep(RefreshPolicy(), RUNNING, now=T0 - MINUTE)
+    started = refresh.start(RefreshPolicy(), disabled, now=T0, uid="u")
+
+    assert (RefreshOutcome.NOTHING, RUNNING) == (swept.outcome, swept.state)
+    assert (RefreshOutcome.DISABLED, disabled) == (started.outcome, started.state)
