@@ -54,7 +54,10 @@ nitpick_ignore_regex = [
     (r"py:.*", r"EllipsisType|msgspec\.(Struct|UnsetType)|tuple\[(str|~redrive\.stores\.query\.Query)"),
     (r"py:.*", r"(couchbase\.exceptions\.)?CouchbaseException"),
     # Constructor arguments of topics and subscriptions, which the decorators make.
-    (r"py:.*", r"redrive\.app\.(attempts\.origins\.Delivery|topics\.(subscription\.EventReader|topic\.(Registrar|Retention)))"),
+    (
+        r"py:.*",
+        r"redrive\.app\.(attempts\.origins\.Delivery|topics\.(subscription\.EventReader|topic\.(Registrar|Retention)))",
+    ),
     (r"py:.*", r"msgspec\.Raw"),
     (r"py:.*", r"redrive\.(engine\.topics\.StoredEvent|.*\.SubscriptionDefinition)"),
     (r"py:.*", r"redrive\.(engine\.outcome\.Transition|app\.flows\.flow\.FlowBase)"),
@@ -80,7 +83,10 @@ nitpick_ignore_regex = [
     (r"py:.*", r"redrive\.app\.flows\.(flow\.(ConductorProtocol|FlowBase)|calls\.\w+|rng\.FlowRandom)|uuid\.UUID"),
     (r"py:.*", r"AppProtocol|Registrar|Options|Traits|StateDeclaration|MachineProtocol"),
     (r"py:.*", r"redrive\.app\.(attempts\.origins\.\w+|machines\.(machine\.MachineRegistrar|state\.StateDeclaration))"),
-    (r"py:.*", r"redrive\.app\.((decorators|registry|tasks\.enqueue|recurring\.schedules)\.\w+|tasks\.task\.Traits)|Interrupted"),
+    (
+        r"py:.*",
+        r"redrive\.app\.((decorators|registry|tasks\.enqueue|recurring\.schedules)\.\w+|tasks\.task\.Traits)|Interrupted",
+    ),
 ]
 
 myst_enable_extensions = ["substitution"]
