@@ -14,16 +14,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.runs import (
-    RunFlags,
-    StepError,
-    StepHistory,
-    StepKind,
-    StepOutcome,
-    StepRecord,
-    StepTry,
-    kept_tries,
-)
+from redrive.engine.runs import RunFlags, StepError, StepHistory, StepKind, StepOutcome, StepRecord, StepTry, kept_tries
 from redrive.errors.foreign import summary
 from redrive.policy import Defer, Failure, GiveUp, History, Policy, Retry
 

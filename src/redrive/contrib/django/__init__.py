@@ -9,12 +9,7 @@ without being configured to.
 
     INSTALLED_APPS = [..., "redrive.contrib.django"]
 
-    TASKS = {
-        "default": {
-            "BACKEND": "redrive.contrib.django.RedriveBackend",
-            "OPTIONS": {"retry": "5 1s 1m"},
-        }
-    }
+    TASKS = {"default": {"BACKEND": "redrive.contrib.django.RedriveBackend", "OPTIONS": {"retry": "5 1s 1m"}}}
 
 The terms of Django and of redrive:
 

@@ -133,10 +133,7 @@ def failure_of(
     *, statuses: Iterable[int] | None = ..., methods: Iterable[str] | None = ...
 ) -> Callable[[BaseException], Failure | None]: ...
 def failure_of(
-    error: BaseException | None = None,
-    *,
-    statuses: Iterable[int] | None = None,
-    methods: Iterable[str] | None = None,
+    error: BaseException | None = None, *, statuses: Iterable[int] | None = None, methods: Iterable[str] | None = None
 ) -> Failure | Callable[[BaseException], Failure | None] | None:
     """Describe an error of an httpx client, for the policy of a function; return None for other errors.
 

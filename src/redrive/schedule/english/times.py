@@ -172,11 +172,7 @@ def sure(said: TimeOfDay, part: str | None) -> tuple[int, int]:
     if said.is_bare:
         hour = said.hour % _NOON or _NOON
         forms = ("noon", "midnight") if hour == _NOON else (f"{hour} AM", f"{hour} PM")
-        wrong(
-            said.place,
-            f"not understood: {said.place.text!r}: it could be in the morning or in the evening",
-            *forms,
-        )
+        wrong(said.place, f"not understood: {said.place.text!r}: it could be in the morning or in the evening", *forms)
     return said.hour, said.minute
 
 

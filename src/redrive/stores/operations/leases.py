@@ -186,10 +186,7 @@ def _is_past(instant: datetime | None, now: datetime) -> bool:
 
 
 def settle(
-    endings: Sequence[Ending],
-    *,
-    stopped: Collection[int] = (),
-    now: datetime | None = None,
+    endings: Sequence[Ending], *, stopped: Collection[int] = (), now: datetime | None = None
 ) -> Operation[Settled]:
     """Write the ends of attempts in one transaction, each only if its lease is still current.
 

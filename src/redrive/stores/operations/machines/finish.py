@@ -107,13 +107,7 @@ def _count(report: OriginResult, move: MoveRecord | None) -> int:
     return int(not report.has_catch and move is not None and move.failed_to is not None)
 
 
-def _moved(
-    result: _Ended,
-    report: OriginResult,
-    instance: InstanceRecord,
-    ids: Iterator[int],
-    at: datetime,
-) -> None:
+def _moved(result: _Ended, report: OriginResult, instance: InstanceRecord, ids: Iterator[int], at: datetime) -> None:
     assert instance.to_state is not None  # noqa: S101 - a transition leads somewhere
     assert instance.job_id is not None  # noqa: S101 - and is a job
     effects = report.effects
@@ -181,13 +175,7 @@ def _failed(  # noqa: PLR0913, PLR0917 - the parts of one failure
 def _to_failure(instance: InstanceRecord, move: MoveRecord, error: str, number: int, at: datetime) -> MoveRecord:
     """Return the event that leads an instance to the state of ``failed_to=``; a worker with the code starts it."""
     what = FailedTransition(
-        instance.machine,
-        instance.key,
-        instance.state,
-        move.to_state or "",
-        move.event or "",
-        error,
-        move.id,
+        instance.machine, instance.key, instance.state, move.to_state or "", move.event or "", error, move.id
     )
     key = f"failed:{move.id}"
     event = InstanceEvent(instance.machine, instance.key, FAILED, msgspec.json.encode(what), key, key)

@@ -159,12 +159,7 @@ def _select(  # noqa: PLR0913 - the filters
 
 @reads
 def select(
-    machine: str,
-    *,
-    state: str | None = None,
-    status: InstanceStatus | None = None,
-    after: str = "",
-    limit: int = 100,
+    machine: str, *, state: str | None = None, status: InstanceStatus | None = None, after: str = "", limit: int = 100
 ) -> Statements[tuple[InstanceRecord, ...]]:
     """Return a page of instances by their keys."""
     return tuple((yield from _select(machine, state=state, status=status, after=after, limit=limit)))
@@ -261,13 +256,7 @@ def skip(machine: str, key: str, *, actor: str = UNKNOWN, now: datetime | None =
 
 @wakes
 def reset(  # noqa: PLR0913 - the parameters of an action
-    machine: str,
-    key: str,
-    state: str,
-    how: Entered,
-    *,
-    actor: str = UNKNOWN,
-    now: datetime | None = None,
+    machine: str, key: str, state: str, how: Entered, *, actor: str = UNKNOWN, now: datetime | None = None
 ) -> Statements[InstanceRecord]:
     """Put an instance into a state without a transition; a failed transition is dropped.
 

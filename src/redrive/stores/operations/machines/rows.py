@@ -9,15 +9,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.machine import (
-    EventSource,
-    Ignored,
-    InstanceRecord,
-    InstanceStatus,
-    MoveRecord,
-    MoveStatus,
-    Waiting,
-)
+from redrive.engine.machine import EventSource, Ignored, InstanceRecord, InstanceStatus, MoveRecord, MoveStatus, Waiting
 from redrive.engine.records import NewJob
 from redrive.errors import InstanceNotFound, NoTransition
 from redrive.stores.operations import jobs
@@ -123,20 +115,10 @@ def not_found(machine: str, key: str) -> InstanceNotFound:
     return InstanceNotFound(f"machine {machine!r} has no instance {key!r}")
 
 
-def began(
-    instance: InstanceRecord,
-    number: int,
-    start: Start,
-    event: str,
-) -> InstanceRecord:
+def began(instance: InstanceRecord, number: int, start: Start, event: str) -> InstanceRecord:
     """Return an instance at the beginning of a transition, which is the job of this number."""
     return replace(
-        instance,
-        to_state=start.to_state,
-        job_id=number,
-        event=event,
-        status=InstanceStatus.RUNNING,
-        error=None,
+        instance, to_state=start.to_state, job_id=number, event=event, status=InstanceStatus.RUNNING, error=None
     )
 
 

@@ -15,14 +15,7 @@ from enum import StrEnum
 
 import msgspec
 
-from redrive.engine.machine import (
-    EventSource,
-    Ignored,
-    InstanceRecord,
-    InstanceStatus,
-    MoveRecord,
-    MoveStatus,
-)
+from redrive.engine.machine import EventSource, Ignored, InstanceRecord, InstanceStatus, MoveRecord, MoveStatus
 from redrive.errors import ConfigurationError, EventConflict, MachineBusy, MachineFailed, NoTransition
 from redrive.stores.operations import jobs
 from redrive.stores.operations.jobs import NumberBlock, numbers

@@ -20,15 +20,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.machine import (
-    EventSource,
-    Ignored,
-    InstanceRecord,
-    InstanceStatus,
-    MoveRecord,
-    MoveStatus,
-    Waiting,
-)
+from redrive.engine.machine import EventSource, Ignored, InstanceRecord, InstanceStatus, MoveRecord, MoveStatus, Waiting
 from redrive.errors.foreign import summary
 from redrive.stores.operations import jobs
 from redrive.stores.operations.clock import instant
@@ -213,12 +205,7 @@ def _take(free: Sequence[InstanceRecord], known: Known, resolve: Resolve, at: da
 
 
 def _take_one(  # noqa: PLR0913, PLR0917 - an instance before and after the turn of an event
-    result: _Turns,
-    given: InstanceRecord,
-    instance: InstanceRecord,
-    move: MoveRecord,
-    resolve: Resolve,
-    at: datetime,
+    result: _Turns, given: InstanceRecord, instance: InstanceRecord, move: MoveRecord, resolve: Resolve, at: datetime
 ) -> Statements[None]:
     if instance.status is InstanceStatus.FAILED:
         instance = _released(instance)

@@ -8,12 +8,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from redrive.engine.items import (
-    RUNNING,
-    TrackedItem,
-    ended,
-    unreadable,
-)
+from redrive.engine.items import RUNNING, TrackedItem, ended, unreadable
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.origin import Kind, Origin, OriginResult
 from redrive.engine.outcome import Failed, NextRefresh
@@ -103,10 +98,7 @@ def next_refresh(moved: ItemMove) -> NextRefresh | None:
     return None if after is None or why is None else NextRefresh(moved.item.attempt_no, after, why)
 
 
-_FOLLOWS = {
-    RefreshOutcome.RETRY_SCHEDULED: "retry",
-    RefreshOutcome.WAITING_NEXT: "the next planned refresh",
-}
+_FOLLOWS = {RefreshOutcome.RETRY_SCHEDULED: "retry", RefreshOutcome.WAITING_NEXT: "the next planned refresh"}
 
 
 # This is the hot path. The state after a success does not depend on the state before it, for items without a policy of

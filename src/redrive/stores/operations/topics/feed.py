@@ -347,12 +347,7 @@ def free(subscription: SubscriptionRecord, lines: Sequence[str]) -> Statements[t
 
 @writes
 def commit(
-    lease: Lease,
-    shard: Shard,
-    ids: Sequence[int],
-    effects: Sequence[Effect] = (),
-    *,
-    now: datetime | None = None,
+    lease: Lease, shard: Shard, ids: Sequence[int], effects: Sequence[Effect] = (), *, now: datetime | None = None
 ) -> Statements[bool]:
     """Write in the transaction of a handler that its events are done.
 
