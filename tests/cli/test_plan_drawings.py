@@ -12,8 +12,7 @@ import pytest
 from redrive.drawing import ASCII, BLOCKS, glyphs_for
 from redrive.plan.layout import Axis, axis_of
 from redrive.plan.mermaid import as_mermaid
-from redrive.plan.plain import as_json
-from redrive.plan.rows import PolicyPlan, plan_of
+from redrive.plan.rows import PolicyPlan, as_json, plan_of
 from redrive.plan.svg import as_svg
 from redrive.plan.text import as_text
 from redrive.plan.words import shown

@@ -18,7 +18,7 @@ from redrive.errors import Cancel, GiveUp, Snooze
 from redrive.observe.listeners import LISTENERS, heard
 from redrive.policy import History
 from redrive.policy.failure import Failure
-from redrive.policy.rule import Rule
+from redrive.policy.fields import Rule
 from redrive.testing import VirtualClock, drain
 
 POLICY = Policy(on=OSError, attempts=3, backoff=Backoff.constant(0))

@@ -1,4 +1,4 @@
-"""Tests of `redrive.policy.rule`."""
+"""Tests of `redrive.policy.fields`."""
 
 from __future__ import annotations
 

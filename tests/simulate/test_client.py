@@ -11,9 +11,9 @@ from redrive.policy.breaker import BreakerSettings
 from redrive.policy.budget import ConcurrencyBudget, RatioBudget, ThrottleBudget, TokenBudget
 from redrive.retrying import breaker, budget, isolated
 from redrive.retrying.context import using
-from redrive.simulate.caller import DOWN
 from redrive.simulate.client import FormulaClient, PolicyClient
 from redrive.simulate.contender import stamina_wait
+from redrive.simulate.loop import DOWN
 from redrive.testing import VirtualClock
 
 POLICY = Policy(on=ConnectionError, attempts=4, backoff=Backoff.exponential("100ms", "1s"), jitter="none").in_process()

@@ -25,8 +25,8 @@ event                      emitted when
 ``RequestRetryScheduled``  a request under RFC 0049 is sent again (`redrive.orchestrator`)
 ``RequestNotRetried``      it is not
 ``Job...``, ``Worker...``  see the table of `redrive.observe.jobs`
-``Cron...``                an occurrence was decided (`redrive.observe.schedules`)
-``TopicDelivered``         a subscription got events (`redrive.observe.topics`)
+``Cron...``                an occurrence was decided
+``TopicDelivered``         a subscription got events
 =========================  ============================================================================
 
 Classes are named by their subject and what happened: ``Call...`` in process, ``Request...`` under the orchestrator,
@@ -67,7 +67,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redrive.observe.events import CallDeferred, CallEvent, CallGaveUp, CallRetryScheduled, CallSucceeded, Event
+    from redrive.observe.events import (
+        CallDeferred,
+        CallEvent,
+        CallGaveUp,
+        CallRetryScheduled,
+        CallSucceeded,
+        CronEvent,
+        CronMissed,
+        CronQueued,
+        CronSkipped,
+        CronStarted,
+        Event,
+        TopicDelivered,
+    )
     from redrive.observe.jobs import (
         CatchStuck,
         JobCancelled,
@@ -92,9 +105,7 @@ if TYPE_CHECKING:
         WorkerStopped,
     )
     from redrive.observe.measures import Bounded
-    from redrive.observe.schedules import CronEvent, CronMissed, CronQueued, CronSkipped, CronStarted
     from redrive.observe.sinks import Registration, Sink, Wait, add, around, carried, emit, log, only, remove
-    from redrive.observe.topics import TopicDelivered
 
 __all__ = [
     "Bounded",
@@ -150,8 +161,8 @@ _HOMES = {
     "Job": "jobs",
     "Refresh": "jobs",
     "Worker": "jobs",
-    "Cron": "schedules",
-    "Topic": "topics",
+    "Cron": "events",
+    "Topic": "events",
 }
 
 

@@ -1,4 +1,9 @@
-"""The base class of all events, and the events of calls in this process."""
+"""The base class of all events, and the events of calls in this process, of crons and of subscriptions.
+
+The worker that has decided about an occurrence of a cron emits its event after the commit. An occurrence that waits for
+its predecessor (`CronQueued`) emits no second event when it starts; its job emits events. Occurrences that an operator
+starts, by a trigger or a backfill, are in the audit log.
+"""
 
 from __future__ import annotations
 
@@ -124,6 +129,90 @@ class CallDeferred(_CallEnded, kw_only=True):
 
     def __str__(self) -> str:
         return f"{self.name} is deferred to {self.at:%Y-%m-%d %H:%M:%S} UTC ({self.rule}) after {self._count}"
+
+
+class CronEvent(Event, kw_only=True):
+    """An event of an occurrence of a cron."""
+
+    channel: ClassVar[str] = "redrive.schedules"
+    labels: ClassVar[tuple[str, ...]] = ("schedule",)
+    #: The name of the cron.
+    schedule: str
+    #: The due time of the occurrence.
+    occurs_at: datetime
+    #: The time between the due time and the decision.
+    late: timedelta
+    #: The job that was created for it.
+    job_id: int | None
+    #: An explanation for logs.
+    why: str | None
+
+    @property
+    def name(self) -> str:
+        """The name of the cron."""
+        return self.schedule
+
+    def __str__(self) -> str:
+        made = "" if self.job_id is None else f" as job {self.job_id}"
+        why = f": {self.why}" if self.why else ""
+        return (
+            f"the occurrence of {self.schedule} at {self.occurs_at:%Y-%m-%d %H:%M:%S} UTC is {self.outcome}{made}{why}"
+        )
+
+
+class CronStarted(CronEvent, kw_only=True):
+    """The job of the occurrence was created."""
+
+    outcome: ClassVar[str] = "started"
+
+
+class CronQueued(CronEvent, kw_only=True):
+    """The occurrence waits for the end of its predecessor."""
+
+    outcome: ClassVar[str] = "queued"
+
+
+class CronSkipped(CronEvent, kw_only=True):
+    """The occurrence is skipped, because its predecessor has not ended."""
+
+    level: ClassVar[int] = logging.WARNING
+    outcome: ClassVar[str] = "skipped"
+
+
+class CronMissed(CronEvent, kw_only=True):
+    """The occurrence is skipped, because no worker started it in time."""
+
+    level: ClassVar[int] = logging.WARNING
+    outcome: ClassVar[str] = "missed"
+
+
+class TopicDelivered(Event, kw_only=True):
+    """The handler of a subscription has returned or failed, for one event or for a batch."""
+
+    channel: ClassVar[str] = "redrive.topics"
+    level: ClassVar[int] = logging.DEBUG
+    labels: ClassVar[tuple[str, ...]] = ("topic", "subscription")
+    outcome: ClassVar[str] = "delivered"
+    topic: str
+    subscription: str
+    #: The number of events.
+    count: int
+    #: Of these, the number that has failed.
+    failed: int
+    #: The duration of the call.
+    took: timedelta
+    #: The time since the publish of the first event.
+    waited: timedelta
+
+    @property
+    def name(self) -> str:
+        """The name of the task of the subscription."""
+        return f"{self.topic}.{self.subscription}"
+
+    def __str__(self) -> str:
+        events = "1 event" if self.count == 1 else f"{self.count} events"
+        failed = f", {self.failed} of them failed" if self.failed else ""
+        return f"{self.name} got {events} in {self.took.total_seconds():.3f} s{failed}"
 
 
 def counted(attempt: int, most: int | None) -> str:

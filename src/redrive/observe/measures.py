@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from redrive.forks import ForkSafeLock
-from redrive.observe.events import CallDeferred, CallGaveUp, CallRetryScheduled, CallSucceeded, Event
+from redrive.observe.events import CallDeferred, CallGaveUp, CallRetryScheduled, CallSucceeded, CronEvent, Event
 from redrive.observe.jobs import JobCaught, JobEnqueued, JobEvent, JobStarted, WorkerDutyFailed
-from redrive.observe.schedules import CronEvent
 
 OTHER = "other"
 

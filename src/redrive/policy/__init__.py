@@ -11,10 +11,10 @@ from redrive.policy.classify import reading
 from redrive.policy.decision import Decision, Defer, GiveUp, History, Retry
 from redrive.policy.duration import format_duration, parse_duration
 from redrive.policy.failure import Failure, Lasting
+from redrive.policy.fields import Rule
 from redrive.policy.jitter import Jitter
 from redrive.policy.policy import Policy
 from redrive.policy.reason import Reason
-from redrive.policy.rule import Rule
 from redrive.policy.stage import Stage
 
 __all__ = [

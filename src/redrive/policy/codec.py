@@ -21,10 +21,9 @@ from redrive.policy.algebra import OPERATORS
 from redrive.policy.backoff import KINDS, Backoff, Called
 from redrive.policy.decider import Decider
 from redrive.policy.duration import format_duration, span
-from redrive.policy.fields import FIELDS, VERSION
+from redrive.policy.fields import FIELDS, VERSION, Rule
 from redrive.policy.jitter import Jitter
 from redrive.policy.policy import Policy
-from redrive.policy.rule import Rule
 
 _T = TypeVar("_T")
 

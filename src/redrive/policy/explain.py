@@ -16,7 +16,7 @@ from redrive.policy.backoff import Backoff
 from redrive.policy.backoff_kinds import Exponential
 from redrive.policy.decider import Decider
 from redrive.policy.duration import LONGEST, ZERO, format_duration, span
-from redrive.policy.rule import Rule
+from redrive.policy.fields import Rule
 from redrive.policy.value import NamedTuple
 
 _N = TypeVar("_N", int, float)

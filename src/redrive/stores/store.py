@@ -9,10 +9,25 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, ClassVar, Protocol
 
 from redrive.clock import Clock
+from redrive.errors import StoreOutcomeUnknown
 from redrive.stores import migrate
 from redrive.stores.operations.schema import Schema, Versions, mismatch, schema
 from redrive.stores.query import Operation, R
 from redrive.stores.urls import redacted
+
+_ENQUEUE = "enqueue"
+
+_ADVICE = "check the state in the database before you repeat it"
+_WITH_KEY = f"{_ADVICE}; an enqueue with an idempotency_key=, or with a key=, can be repeated without a second job"
+
+
+def unknown(store: object, operation: str | None, text: str) -> StoreOutcomeUnknown:
+    """Return the error for an operation; None means that several operations share the transaction."""
+    advice = _WITH_KEY if operation in {None, _ENQUEUE} else _ADVICE
+    return StoreOutcomeUnknown(
+        f"{store}: the answer to the commit of {operation or 'this write'} was lost, so it is unknown whether it took "
+        f"effect: {advice} ({text})"
+    )
 
 
 class Store(ABC):

@@ -20,8 +20,7 @@ from __future__ import annotations
 
 from redrive.retrying.context import trial as retries
 from redrive.retrying.context import using
-from redrive.testing.app import using_app
-from redrive.testing.clock import VirtualClock
+from redrive.testing.app import VirtualClock, using_app
 from redrive.testing.drain import Drained, adrain, drain
 from redrive.testing.replay import areplay, replay
 

@@ -39,7 +39,7 @@ from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
 from redrive.stores.operations.runs import steps, waits
 from redrive.stores.operations.topics import feed
-from redrive.testing.clock import VirtualClock
+from redrive.testing.app import VirtualClock
 
 MAX_ATTEMPTS = 100_000
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
-from redrive.contrib.grpc.methods import is_idempotent
+from redrive.contrib.grpc.interceptors import is_idempotent
 from tests.contrib.grpc.conftest import AT_ONCE
 from tests.contrib.grpc.rig.server import fail
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive.stores.drivers.sqlite import file
+from redrive.stores.drivers.sqlite import connection as driver
 from redrive.stores.opening import open_store
 from redrive.stores.operations import jobs
 from redrive.stores.store import Store
@@ -29,8 +29,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """Open a store with a log limit of a megabyte."""
-    monkeypatch.setattr(file, "LOG_LIMIT", SMALL)
-    monkeypatch.setattr(file, "LOG_PATIENCE", 1)
+    monkeypatch.setattr(driver, "LOG_LIMIT", SMALL)
+    monkeypatch.setattr(driver, "LOG_PATIENCE", 1)
     opened = open_store(f"sqlite:///{path}?synchronous=normal")
     yield opened
     opened.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, cast
@@ -22,6 +22,9 @@ from redrive.app.tasks.failures import can_pass, carried
 from redrive.engine.frozen import FrozenPolicy
 from redrive.errors import TaskDefinitionError
 from redrive.policy import Policy
+from redrive.policy.classify import is_coroutine_function
+from redrive.policy.failure import forbid_repetition
+from redrive.retrying.context import SYSTEM, refuse_copies
 
 if TYPE_CHECKING:
     # Type checkers have its types without the package, which is not needed when the program runs.
@@ -41,6 +44,36 @@ _PARTS = 4
 
 Executor: TypeAlias = Literal["thread", "process"]
 """Where the worker runs a ``def`` function."""
+
+
+def once_only(function: Callable[Q, C], name: str) -> Callable[Q, C]:
+    """Return a function of the same kind whose failures in flight are not repeated by any call around it.
+
+    The stricter of both declarations holds: whatever the policy of the caller allows, a failure with an unknown outcome
+    is not repeated. An exception that leaves such a function is marked for that; the mark is also found through the
+    explicit causes of another exception, such as the `TimeoutError` of a cancelled attempt.
+    """
+    if is_coroutine_function(function):
+
+        async def acalled(*args: Q.args, **kwargs: Q.kwargs) -> object:
+            refuse_copies(name)
+            try:
+                return await cast("Awaitable[object]", function(*args, **kwargs))
+            except BaseException as error:
+                forbid_repetition(error, name, SYSTEM.monotonic())
+                raise
+
+        return cast("Callable[Q, C]", functools.wraps(function)(acalled))
+
+    def called(*args: Q.args, **kwargs: Q.kwargs) -> C:
+        refuse_copies(name)
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            forbid_repetition(error, name, SYSTEM.monotonic())
+            raise
+
+    return functools.wraps(function)(called)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +125,6 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
         #: The function as a plain call, and a step of a run, calls it.
         self.direct: Callable[Q, C] = function
         if self.traits.idempotent is False:
-            from redrive.retrying.once import once_only
-
             self.direct = once_only(function, name)
         #: The arguments of its decorator, if they leave the policy to its queue and its app; otherwise None.
         self.declaration: Any = None

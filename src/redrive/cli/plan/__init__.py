@@ -27,9 +27,8 @@ from redrive.drawing import glyphs_for
 from redrive.errors import ConfigurationError
 from redrive.plan import gantt
 from redrive.plan.mermaid import as_mermaid
-from redrive.plan.plain import as_json
 from redrive.plan.read import read_policy
-from redrive.plan.rows import plan_of
+from redrive.plan.rows import as_json, plan_of
 from redrive.plan.svg import as_svg
 from redrive.plan.text import as_text
 

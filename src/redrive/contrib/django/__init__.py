@@ -46,13 +46,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redrive.contrib.django.backend import RedriveBackend
     from redrive.contrib.django.commands import RetryingCommand
-    from redrive.contrib.django.context import JobContext
+    from redrive.contrib.django.running import JobContext
     from redrive.contrib.django.task_options import cron, retries
 
 __all__ = ["JobContext", "RedriveBackend", "RetryingCommand", "cron", "retries"]
 
 _MODULES = {
-    "JobContext": "redrive.contrib.django.context",
+    "JobContext": "redrive.contrib.django.running",
     "RedriveBackend": "redrive.contrib.django.backend",
     "RetryingCommand": "redrive.contrib.django.commands",
     "cron": "redrive.contrib.django.task_options",

@@ -45,8 +45,8 @@ def channel(
         target: the server, as in ``grpc.insecure_channel``.
         policy: the policy of all calls; its ``on`` names reasons such as ``GRPC_ABORTED``, by default
             ``GRPC_UNAVAILABLE``. If it leaves ``idempotent`` open, the ``idempotency_level`` of each method in its
-            ``.proto`` file decides (`redrive.contrib.grpc.methods`). Or a service config: each method has its policy or
-            is not retried, and all channels to this target share the throttle.
+            ``.proto`` file decides (`redrive.contrib.grpc.interceptors`). Or a service config: each method has its
+            policy or is not retried, and all channels to this target share the throttle.
         credentials: for a secure channel; without them it is insecure.
         options: as in ``grpc.insecure_channel``.
         compression: as in ``grpc.insecure_channel``.

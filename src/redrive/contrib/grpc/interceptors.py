@@ -1,4 +1,9 @@
-"""The policies of methods, and interceptors that retry calls of ``grpcio``; see `redrive.contrib.grpc.channels`."""
+"""The policies of methods, and interceptors that retry calls of ``grpcio``; see `redrive.contrib.grpc.channels`.
+
+A method may be declared with ``option idempotency_level = IDEMPOTENT;`` or ``NO_SIDE_EFFECTS`` in its ``.proto`` file.
+The generated module of the service, which the program imports for its stubs, registers that in the default descriptor
+pool of ``protobuf``. This module does not import ``protobuf``: a program without it has no such declarations.
+"""
 
 # ruff: noqa: ANN401 - calls, requests and messages belong to a library without types, and to its user
 
@@ -7,13 +12,13 @@ from __future__ import annotations
 import collections
 import functools
 import re
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 from redrive.contrib import extra
 from redrive.contrib.grpc.classify import describe, mark
-from redrive.contrib.grpc.methods import is_idempotent
 from redrive.contrib.grpc.service_config import ServiceConfig
 from redrive.errors import PolicyValueError
 from redrive.errors.foreign import is_a
@@ -24,6 +29,27 @@ from redrive.retrying.context import deadline
 from redrive.retrying.own import OwnBudget
 from redrive.retrying.plan import Plan
 from redrive.retrying.state import CallState, start
+
+_POOL = "google.protobuf.descriptor_pool"
+# The values of ``google.protobuf.MethodOptions.IdempotencyLevel``; 0 is IDEMPOTENCY_UNKNOWN.
+_NO_SIDE_EFFECTS, _IDEMPOTENT = 1, 2
+
+
+def is_idempotent(method: str) -> bool:
+    """Return True if a method is declared to be idempotent or to have no side effects.
+
+    Args:
+        method: its path, ``/shop.Orders/LookUp``. Without a declaration or a descriptor it is not idempotent.
+    """
+    module: Any = sys.modules.get(_POOL)
+    if module is None:
+        return False
+    try:
+        found = module.Default().FindMethodByName(method.removeprefix("/").replace("/", "."))
+    except KeyError:
+        return False
+    return found.GetOptions().idempotency_level in (_NO_SIDE_EFFECTS, _IDEMPOTENT)
+
 
 with extra("grpc"):
     import grpc

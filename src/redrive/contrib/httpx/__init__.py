@@ -12,7 +12,6 @@ effect that is not idempotent, send earlier than a server asked, or take a body 
 from __future__ import annotations
 
 from redrive.contrib.httpx.classify import failure_of
-from redrive.contrib.httpx.clients import wrap
-from redrive.contrib.httpx.transport import AsyncRetryTransport, RetryTransport
+from redrive.contrib.httpx.transport import AsyncRetryTransport, RetryTransport, wrap
 
 __all__ = ["AsyncRetryTransport", "RetryTransport", "failure_of", "wrap"]

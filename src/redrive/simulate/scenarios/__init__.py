@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from redrive.simulate.scenarios.contention import CONTENTION
-from redrive.simulate.scenarios.deadline import DEADLINE, ISOLATION
+from redrive.simulate.scenarios.deadline import DEADLINE, ISOLATION, TAIL
 from redrive.simulate.scenarios.herd import HERD, PUSHBACK
-from redrive.simulate.scenarios.metastable import METASTABLE
-from redrive.simulate.scenarios.outage import FLAKY, OUTAGE, STACK
-from redrive.simulate.scenarios.tail import TAIL
+from redrive.simulate.scenarios.outage import FLAKY, METASTABLE, OUTAGE, STACK
 
 SCENARIOS = (CONTENTION, OUTAGE, FLAKY, STACK, HERD, PUSHBACK, DEADLINE, METASTABLE, TAIL, ISOLATION)

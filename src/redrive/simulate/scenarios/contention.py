@@ -6,9 +6,8 @@ from dataclasses import replace
 from functools import partial
 
 from redrive.policy import Backoff, Failure, Policy
-from redrive.simulate.caller import DOWN, Answered, call
 from redrive.simulate.contender import DEFAULTS, Contender, exponential, of_policy
-from redrive.simulate.loop import Load, Loop
+from redrive.simulate.loop import DOWN, Answered, Load, Loop, call
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
 

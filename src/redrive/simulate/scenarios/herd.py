@@ -9,10 +9,9 @@ from functools import partial
 from redrive.policy import Backoff, Failure, Policy
 from redrive.policy.duration import span
 from redrive.policy.jitter import Jitter
-from redrive.simulate.caller import DOWN, Answered, call
 from redrive.simulate.client import SimulatedCall
 from redrive.simulate.contender import DEFAULTS, Contender, of_policy
-from redrive.simulate.loop import Load, Loop
+from redrive.simulate.loop import DOWN, Answered, Load, Loop, call
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOpenError, StoreUnreachable
 from redrive.stores.drivers.postgres.settings import PostgresSettings
-from redrive.stores.drivers.unknown import unknown
+from redrive.stores.store import unknown
 
 _AGAIN = {
     "40001": "could not be serialised with another transaction",

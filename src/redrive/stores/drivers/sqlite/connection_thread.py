@@ -15,10 +15,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from redrive.errors import StoreBusy, StoreClosed
-from redrive.stores.drivers.sqlite.connection import PausableConnection, drive, savepoint
+from redrive.stores.drivers.sqlite.connection import DatabaseFile, PausableConnection, drive, savepoint
 from redrive.stores.drivers.sqlite.errors import translated, translation
 from redrive.stores.drivers.sqlite.external import advance_ids
-from redrive.stores.drivers.sqlite.file import DatabaseFile
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.drivers.sqlite.write_queue import WriteQueue
 from redrive.stores.query import Operation, R, Statements

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOpenError
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
-from redrive.stores.drivers.unknown import unknown
+from redrive.stores.store import unknown
 
 # The disk refused to write or to sync the end of a transaction. The transaction is rolled back; but its pages may have
 # reached the log, and if no page is written after them, the recovery after a crash carries the transaction out.

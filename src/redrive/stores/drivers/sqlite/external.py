@@ -9,9 +9,8 @@ from pathlib import Path
 
 from redrive import forks
 from redrive.errors import StoreMismatch
-from redrive.stores.drivers.sqlite.connection import drive, savepoint
+from redrive.stores.drivers.sqlite.connection import DatabaseFile, drive, same_file, savepoint
 from redrive.stores.drivers.sqlite.errors import translated
-from redrive.stores.drivers.sqlite.file import DatabaseFile, same_file
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.query import Operation, R
 

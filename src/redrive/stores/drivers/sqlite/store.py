@@ -17,10 +17,9 @@ from redrive.clock import Clock, SystemClock
 from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreOpenError
 from redrive.stores.drivers import files
 from redrive.stores.drivers.sqlite import external
-from redrive.stores.drivers.sqlite.connection import Watcher, connect
+from redrive.stores.drivers.sqlite.connection import DatabaseFile, Watcher, connect, excess_log, same_file, truncate_log
 from redrive.stores.drivers.sqlite.connection_thread import GROUP, ConnectionThread, LoopBatches, QueuedItem
 from redrive.stores.drivers.sqlite.errors import translated
-from redrive.stores.drivers.sqlite.file import DatabaseFile, excess_log, same_file, truncate_log
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.drivers.sqlite.transactions import (
     AsyncSQLiteTransaction,

@@ -14,9 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 
 from redrive.errors import StoreError
-from redrive.stores.drivers.sqlite.connection import connect, drive
+from redrive.stores.drivers.sqlite.connection import DatabaseFile, connect, drive
 from redrive.stores.drivers.sqlite.errors import translated
-from redrive.stores.drivers.sqlite.file import DatabaseFile
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.drivers.sqlite.write_queue import WriteQueue
 from redrive.stores.query import Operation, R

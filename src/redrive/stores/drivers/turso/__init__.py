@@ -12,6 +12,6 @@
 
 from __future__ import annotations
 
-from redrive.stores.drivers.turso.store import TursoStore
+from redrive.stores.drivers.turso.connection import TursoStore
 
 __all__ = ["TursoStore"]
