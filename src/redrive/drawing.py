@@ -79,7 +79,7 @@ def text_line(cells: str, bar: Text, tail: str = "", *, style: str = "") -> Text
     return line
 
 
-def svg(  # noqa: PLR0913 - the parts of a document, by keyword
+def svg(
     root: str,
     title: str,
     parts: Iterable[str],

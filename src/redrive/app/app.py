@@ -26,11 +26,7 @@ from redrive.app.payload import Signature, UnknownSignature, write_value
 from redrive.app.protocol import arun, run
 from redrive.app.recurring.refreshes import Refreshes
 from redrive.app.recurring.schedules import Schedules
-from redrive.app.registry import (
-    FOREVER,
-    Registry,
-    retention_time,
-)
+from redrive.app.registry import FOREVER, Registry, retention_time
 from redrive.app.tasks import completion, waiting
 from redrive.app.tasks.enqueue import Enqueuer
 from redrive.app.tasks.job import Job
@@ -98,7 +94,7 @@ class App(Declarations):
             argument is not of its type.
     """
 
-    def __init__(  # noqa: PLR0913 - the settings of an app, by keyword
+    def __init__(
         self,
         url: str = "sqlite:///redrive.db",
         *,
@@ -142,7 +138,7 @@ class App(Declarations):
 
     # ---------------------------------------------------------------- definitions
 
-    def queue(  # noqa: PLR0913 - the limits of a queue, by keyword
+    def queue(
         self,
         name: str,
         *,
@@ -430,35 +426,20 @@ class App(Declarations):
         return waiting.wait(self.store, steps, end, "some of the jobs")
 
     @overload
-    async def aresults(self, jobs: Iterable[Job[R]], timeout: Duration | None = None) -> list[R]: ...  # noqa: ASYNC109 - as `results`
+    async def aresults(self, jobs: Iterable[Job[R]], timeout: Duration | None = None) -> list[R]: ...
     @overload
     async def aresults(
-        self,
-        jobs: Iterable[Job[R]],
-        timeout: Duration | None = None,  # noqa: ASYNC109 - as `results`
-        *,
-        return_exceptions: bool,
+        self, jobs: Iterable[Job[R]], timeout: Duration | None = None, *, return_exceptions: bool
     ) -> list[R | JobError]: ...
     async def aresults(
-        self,
-        jobs: Iterable[Job[Any]],
-        timeout: Duration | None = None,  # noqa: ASYNC109 - as `results`
-        *,
-        return_exceptions: bool = False,
+        self, jobs: Iterable[Job[Any]], timeout: Duration | None = None, *, return_exceptions: bool = False
     ) -> list[Any]:
         """Await the ends of several jobs, and return their results; see `results`."""
         end, wanted = waiting.until(timeout), [job.identity for job in jobs]
         steps = waiting.collect(self, wanted, timeout, end, return_exceptions=return_exceptions)
         return await waiting.await_(self.store, steps, end, "some of the jobs")
 
-    def emit(
-        self,
-        name: str,
-        value: object = None,
-        *,
-        keep_for: Duration = "30d",
-        using: Any = None,  # noqa: ANN401 - a connection of any library
-    ) -> bool:
+    def emit(self, name: str, value: object = None, *, keep_for: Duration = "30d", using: object = None) -> bool:
         """Publish a value for every run that waits for this name by ``flow.wait_for_event``, now or later.
 
         The first value of a name wins; later ones are dropped until it is deleted.
@@ -478,14 +459,7 @@ class App(Declarations):
         """
         return self.store.run(self._emit(name, value, keep_for), using=using)
 
-    async def aemit(
-        self,
-        name: str,
-        value: object = None,
-        *,
-        keep_for: Duration = "30d",
-        using: Any = None,  # noqa: ANN401 - a connection of any library
-    ) -> bool:
+    async def aemit(self, name: str, value: object = None, *, keep_for: Duration = "30d", using: object = None) -> bool:
         """Publish a value for every run that waits for this name; see `emit`."""
         return await self.store.arun(self._emit(name, value, keep_for), using=using)
 
@@ -494,7 +468,7 @@ class App(Declarations):
         keep = long_span(keep_for, "app.emit(): keep_for")
         return waits.emit(name, write_value(value, "app.emit(): the value"), keep=keep, now=self.now())
 
-    def read_result(self, task: str, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
+    def read_result(self, task: str, raw: bytes | None) -> Any:
         """Read a stored result by the return annotation of its task; as plain JSON if there is no such task."""
         known = self.find(task)
         if known is not None:

@@ -1,7 +1,5 @@
 """Checks of the arguments of users: each error states the place, the value and what would be right."""
 
-# ruff: noqa: ANN401 - the values are checked here
-
 from __future__ import annotations
 
 import inspect
@@ -32,7 +30,7 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-def checked_text(value: Any, what: str) -> str:
+def checked_text(value: object, what: str) -> str:
     """Return a name or a key, which every database can store."""
     try:
         if isinstance(value, str) and "\0" not in value and 0 < len(value.encode()) <= TEXT_BYTES:
@@ -51,7 +49,7 @@ def check_printable(name: str, what: str) -> None:
         raise ConfigurationError(f"{what} must have no line break and no control character, got {shown(name)}")
 
 
-def checked_priority(value: Any, what: str) -> int:
+def checked_priority(value: object, what: str) -> int:
     """Return a priority."""
     if isinstance(value, int) and not isinstance(value, bool) and value in PRIORITIES:
         return value
@@ -61,14 +59,14 @@ def checked_priority(value: Any, what: str) -> int:
     )
 
 
-def checked_flag(value: Any, what: str) -> bool | None:
+def checked_flag(value: object, what: str) -> bool | None:
     """Return True, False, or None for a default."""
     if value is None or isinstance(value, bool):
         return value
     raise ConfigurationError(f"{what} must be True or False, got {shown(value)}")
 
 
-def checked_count(value: Any, what: str) -> int:
+def checked_count(value: object, what: str) -> int:
     """Return a positive whole number that a database can store."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         if value <= LARGEST:
@@ -77,14 +75,14 @@ def checked_count(value: Any, what: str) -> int:
     raise ConfigurationError(f"{what} must be a whole number above zero, got {shown(value)}")
 
 
-def checked_texts(value: Any, what: str) -> tuple[str, ...]:
+def checked_texts(value: object, what: str) -> tuple[str, ...]:
     """Return several names; a single text is refused, because it would be taken as one name for each letter."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise ConfigurationError(f"{what} must be a list of texts, as in [{shown(value)}], got {shown(value)}")
     return tuple(checked_text(each, f"a name in {what}") for each in value)
 
 
-def earlier_names(kind: str, name: str, aka: Any) -> tuple[str, ...]:
+def earlier_names(kind: str, name: str, aka: object) -> tuple[str, ...]:
     """Return the earlier names of a renamed task or step: one text, or several."""
     names = (aka,) if not isinstance(aka, Iterable) or isinstance(aka, str) else tuple(aka)
     for each in names:
@@ -95,7 +93,7 @@ def earlier_names(kind: str, name: str, aka: Any) -> tuple[str, ...]:
     return names
 
 
-def checked_policy(value: Any, what: str = "retry") -> Policy | str:
+def checked_policy(value: object, what: str = "retry") -> Policy | str:
     """Return a policy or a directive."""
     if isinstance(value, Policy | str):
         return value
@@ -106,7 +104,7 @@ def checked_policy(value: Any, what: str = "retry") -> Policy | str:
     )
 
 
-def checked_url(value: Any) -> str:
+def checked_url(value: object) -> str:
     """Return the URL of a database."""
     if isinstance(value, str) and value:
         return value
@@ -120,7 +118,7 @@ def checked_url(value: Any) -> str:
     )
 
 
-def checked_clock(value: Any) -> Any:
+def checked_clock(value: object) -> Any:
     """Return a clock, or None for that of the database."""
     if value is None or (callable(getattr(value, "now", None)) and callable(getattr(value, "monotonic", None))):
         return value
@@ -129,14 +127,14 @@ def checked_clock(value: Any) -> Any:
     )
 
 
-def checked_filter(where: Any) -> Filter:
+def checked_filter(where: object) -> Filter:
     """Return a selection of jobs."""
     if isinstance(where, Filter):
         return where
     raise ConfigurationError(f'jobs are selected by a redrive.Filter, as in Filter(task="charge"), got {shown(where)}')
 
 
-def check_name(name: Any, what: str, parameters: Collection[str]) -> None:
+def check_name(name: object, what: str, parameters: Collection[str]) -> None:
     """Check a key: a text, or a function that can be called with the arguments of a job."""
     if name is None:
         return
@@ -181,7 +179,7 @@ def checked_function(function: Any, kind: str, how: str) -> Callable[..., Any]:
     return found
 
 
-def _is_method(function: Any) -> bool:
+def _is_method(function: object) -> bool:
     """Return True for a function in the body of a class that takes the object or the class first."""
     code = getattr(function, "__code__", None)
     owner = getattr(function, "__qualname__", "").rpartition(".")[0]

@@ -81,7 +81,7 @@ class Declarations:
         aka: str | Iterable[str] = (),
         executor: Executor = "thread",
     ) -> TaskDecorator: ...
-    def task(  # noqa: PLR0913 - the options of a task, by keyword
+    def task(
         self,
         function: Callable[..., Any] | None = None,
         *,
@@ -137,7 +137,7 @@ class Declarations:
 
         return register if function is None else register(function)
 
-    def workflow(  # noqa: PLR0913 - the options of a workflow, by keyword
+    def workflow(
         self,
         *,
         version: int = 1,
@@ -182,7 +182,7 @@ class Declarations:
         """
         declaration = Declaration(retry, queue, timeout, name, priority, None, None, keep_for, aka, deadline)
 
-        def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `WorkflowDecorator`
+        def register(target: Callable[..., Any]) -> Any:
             return self._registry.workflow(target, declaration, version=version, steps=steps, max_steps=max_steps)
 
         return register
@@ -215,7 +215,7 @@ class Declarations:
 
         return declare if function is None else declare(function)
 
-    def cron(  # noqa: PLR0913 - the options of a cron, by keyword
+    def cron(
         self,
         pattern: str,
         *,
@@ -276,7 +276,7 @@ class Declarations:
         late = member(CatchUp, "catch_up", catch_up)
         declaration = Declaration(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for)
 
-        def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `CronDecorator`
+        def register(target: Callable[..., Any]) -> Any:
             return self._registry.cron(
                 target,
                 declaration,
@@ -290,7 +290,7 @@ class Declarations:
 
         return register
 
-    def refresh(  # noqa: PLR0913 - the options of a refresh, by keyword
+    def refresh(
         self,
         policy: RefreshPolicy | str,
         *,
@@ -336,17 +336,17 @@ class Declarations:
         found = RefreshPolicy.parse(policy) if isinstance(policy, str) else policy
         declaration = Declaration(None, queue, found.timeout, name, priority, idempotent, soft_timeout, keep_for)
 
-        def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `RefreshDecorator`
+        def register(target: Callable[..., Any]) -> Any:
             return self._registry.refresh(target, declaration, refresh=found, on_disabled=on_disabled)
 
         return register
 
-    def machine(  # noqa: PLR0913 - the options of a machine, by keyword
+    def machine(
         self,
         name: str,
         *,
         retry: Policy | str | None = None,
-        data: Any = None,  # noqa: ANN401 - a class
+        data: object = None,
         busy: Literal["raise", "queue", "drop"] = "raise",
         queue: str = "default",
         priority: int = 0,
@@ -385,25 +385,11 @@ class Declarations:
 
     @overload
     def topic(
-        self,
-        name: str,
-        type: type[E],
-        /,
-        *,
-        version: int = 1,
-        keep_for: Duration = "7d",
-        keep_bytes: int | None = None,
+        self, name: str, type: type[E], /, *, version: int = 1, keep_for: Duration = "7d", keep_bytes: int | None = None
     ) -> Topic[E]: ...
     @overload
     def topic(
-        self,
-        name: str,
-        type: Any,  # noqa: ANN401 - a union is no class
-        /,
-        *,
-        version: int = 1,
-        keep_for: Duration = "7d",
-        keep_bytes: int | None = None,
+        self, name: str, type: object, /, *, version: int = 1, keep_for: Duration = "7d", keep_bytes: int | None = None
     ) -> Topic[Any]: ...
     def topic(
         self,
@@ -460,7 +446,7 @@ class Tasks(Declarations):
         registry.adopt(self._registry, app)
         self._app, self._registry = app, registry
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of an App
+    def __getattr__(self, name: str) -> Any:
         """Return an attribute of the app."""
         # Tasks see the collection as their app, so that handles that were made before the inclusion work after it.
         app = self.__dict__.get("_app")

@@ -112,7 +112,7 @@ def is_undecided(moved: Transition) -> bool:
 
 def is_first_hold(held: Transition) -> bool:
     """Return True if no worker has held the job for this reason before."""
-    assert held.scheduled_at is not None  # noqa: S101 - a held job has a next look
+    assert held.scheduled_at is not None  # a held job has a next look
     return held.unreadable_at is not None and held.scheduled_at - held.unreadable_at <= UNKNOWN_TASK_DELAY
 
 
@@ -182,7 +182,7 @@ def _delay(moved: Transition) -> timedelta:
 
 
 def _due(moved: Transition) -> datetime:
-    assert moved.scheduled_at is not None  # noqa: S101 - the job has a due time
+    assert moved.scheduled_at is not None  # the job has a due time
     return moved.scheduled_at
 
 
@@ -210,7 +210,7 @@ def _died(moved: Transition) -> observe.JobEvent:
 
 
 def _rescued(moved: Transition) -> observe.JobEvent:
-    assert moved.closed is not None  # noqa: S101 - a lost attempt has a record
+    assert moved.closed is not None  # a lost attempt has a record
     return observe.JobRescued(**_failed(moved), worker_id=moved.closed.worker_id, why=moved.note or "it runs again")
 
 

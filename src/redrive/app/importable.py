@@ -67,7 +67,7 @@ def check_importable(task: Task[Any, Any, Any]) -> Place:
     return place
 
 
-def find(place: Place) -> Any:  # noqa: ANN401 - what the module has under that name
+def find(place: Place) -> Any:
     """Import a module and return the function of a qualified name in it; that of a task instead of the task."""
     found: Any = import_module(place.module)
     for part in place.name.split("."):

@@ -140,27 +140,27 @@ class ReadingStore:
     def __init__(self, opened: Callable[[], Store]) -> None:
         self._opened = opened
 
-    def run(self, operation: Any, **options: Any) -> Any:  # noqa: ANN401 - those of `Store.run`
+    def run(self, operation: Any, **options: Any) -> Any:
         """Run an operation; see `redrive.stores.store.Store.run`."""
         _check(writes=operation.writes)
         return self._opened().run(operation, **options)
 
-    async def arun(self, operation: Any, **options: Any) -> Any:  # noqa: ANN401 - those of `Store.arun`
+    async def arun(self, operation: Any, **options: Any) -> Any:
         """Run an operation; see `redrive.stores.store.Store.arun`."""
         _check(writes=operation.writes)
         return await self._opened().arun(operation, **options)
 
-    def begin(self) -> Any:  # noqa: ANN401 - a transaction
+    def begin(self) -> Any:
         """Begin a transaction; see `redrive.stores.store.Store.begin`."""
         _check(writes=True)
         return self._opened().begin()
 
-    async def abegin(self) -> Any:  # noqa: ANN401 - a transaction
+    async def abegin(self) -> Any:
         """Begin a transaction; see `redrive.stores.store.Store.abegin`."""
         _check(writes=True)
         return await self._opened().abegin()
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any member of a store
+    def __getattr__(self, name: str) -> Any:
         """Return another member of the store."""
         return getattr(self._opened(), name)
 
@@ -173,7 +173,7 @@ def _check(*, writes: bool) -> None:
 
 def callers(frame: FrameType | None = None) -> Iterator[Place]:
     """Yield the file and the line of each function that is running, the last one first; in this thread by default."""
-    frame = frame or sys._getframe(1)  # noqa: SLF001 - as `warnings` finds the line of a caller
+    frame = frame or sys._getframe(1)  # as `warnings` finds the line of a caller
     while frame is not None:
         yield frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back

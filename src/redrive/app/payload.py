@@ -12,8 +12,6 @@ An argument without a precise annotation (none, ``Any``, ``list``,
 would become a ``str`` is refused. The same holds for events and for the data of machines.
 """
 
-# ruff: noqa: ANN401 - values and annotations of the user may have any type
-
 from __future__ import annotations
 
 import collections.abc
@@ -53,7 +51,7 @@ KeyOrder: TypeAlias = Literal["deterministic"] | None
 _KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def enc_hook(value: Any) -> Any:
+def enc_hook(value: object) -> Any:
     """Convert pydantic models and time zones for msgspec to write."""
     if isinstance(value, ZoneInfo) and value.key:
         return value.key
@@ -273,7 +271,7 @@ class Signature:
         # Unset arguments were left out: the default of the function applies.
         return {name: value for name, value in values if value is not msgspec.UNSET}
 
-    def read_request(self, raw: bytes, hint: Any) -> tuple[Any, Any]:
+    def read_request(self, raw: bytes, hint: object) -> tuple[Any, Any]:
         """Return the request of a failed job for its catch task, and the annotation of the request.
 
         The request is the only argument, or a mapping of names if the task has several, or had other parameters when
@@ -300,7 +298,7 @@ class Signature:
             # As in `write`.
             raise PayloadError(f"the request does not match CatchRequest[{type_name(hint)}]: {_text(error)}") from error
 
-    def _converted(self, value: object, hint: Any) -> Any:
+    def _converted(self, value: object, hint: object) -> Any:
         return msgspec.convert(value, hint, str_keys=True, dec_hook=dec_hook)
 
 
@@ -340,7 +338,7 @@ class UnknownSignature(Signature):
         return raw
 
 
-def write_result(value: Any, what: str = "the result") -> bytes | None:
+def write_result(value: object, what: str = "the result") -> bytes | None:
     """Return a result as JSON; None for None. Raise `PayloadError`, which names `what`, if it cannot be written."""
     if value is None:
         return None
@@ -351,7 +349,7 @@ def write_result(value: Any, what: str = "the result") -> bytes | None:
         raise PayloadError(f"{what} cannot be stored: {_text(error)}") from error
 
 
-def write_value(value: Any, what: str) -> bytes | None:
+def write_value(value: object, what: str) -> bytes | None:
     """Return a value with a class that only its reader names as JSON; None for None.
 
     Raise `PayloadError`, which names ``what``, if it cannot be written, or if a reader of any class would get another
@@ -413,7 +411,7 @@ class Returns:
     def _takes_none(self) -> bool:
         return self.hint in (Any, object, type(None))
 
-    def check(self, value: Any) -> bytes | None:
+    def check(self, value: object) -> bytes | None:
         """Return a result as JSON, None for None, after a check that it can be read again by the annotation."""
         if value is None and self._takes_none:
             return None

@@ -38,7 +38,7 @@ class AppProtocol(Protocol):
         """The registered tasks by name."""
 
     @property
-    def machines(self) -> Any:  # noqa: ANN401 - the component; its module imports this one
+    def machines(self) -> Any:
         """The machines and their instances."""
 
     @property
@@ -60,13 +60,13 @@ class AppProtocol(Protocol):
     def check_policy(self, policy: Policy, signature: Signature) -> None:
         """Check that the tasks that a policy names exist and fit."""
 
-    def find(self, name: str) -> Any:  # noqa: ANN401 - a task; its module imports this one
+    def find(self, name: str) -> Any:
         """Find a task by its name."""
 
-    def named(self, name: str) -> Any:  # noqa: ANN401 - an enqueuer, as for `find`
+    def named(self, name: str) -> Any:
         """Return the enqueueing methods of a task by its name."""
 
-    def read_result(self, task: str, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
+    def read_result(self, task: str, raw: bytes | None) -> Any:
         """Read a stored result."""
 
 

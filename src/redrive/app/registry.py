@@ -1,7 +1,5 @@
 """The tasks of an app: how functions become tasks, crons and refreshes, and whether those that name each other fit."""
 
-# ruff: noqa: ANN401 - settings are those of the decorated class, and spans have several types
-
 from __future__ import annotations
 
 import sys
@@ -103,7 +101,7 @@ class Registry:
             checked_executor(declaration.executor, function, declaration.name or function.__name__)
         return self._define(function, declaration, Task)
 
-    def cron(self, function: Callable[..., Any], declaration: Declaration, **settings: Any) -> Cron[Any, Any, Any]:
+    def cron(self, function: Callable[..., Any], declaration: Declaration, **settings: object) -> Cron[Any, Any, Any]:
         """Register a function as a cron."""
         _check_function(function, "cron", declaration.name)
         cron: Cron[Any, Any, Any] = self._define(function, declaration, Cron, **settings)
@@ -117,7 +115,7 @@ class Registry:
         return cron
 
     def workflow(
-        self, function: Callable[..., Any], declaration: Declaration, **settings: Any
+        self, function: Callable[..., Any], declaration: Declaration, **settings: object
     ) -> Workflow[Any, Any, Any]:
         """Register a function as a workflow, or as another version of one."""
         _check_function(function, "workflow", declaration.name)
@@ -131,7 +129,7 @@ class Registry:
         return made
 
     def refresh(
-        self, function: Callable[..., Any], declaration: Declaration, **settings: Any
+        self, function: Callable[..., Any], declaration: Declaration, **settings: object
     ) -> Refresh[Any, Any, Any]:
         """Register a function as a refresh."""
         _check_function(function, "refresh", declaration.name)
@@ -173,7 +171,7 @@ class Registry:
         made = replace(declaration, **changes, name=f"{machine.name}.{label}")
         return self._define(function, made, StateTask, **settings)
 
-    def topic(self, name: str, kind: Any, *, version: int, keep: Retention) -> Topic[Any]:
+    def topic(self, name: str, kind: object, *, version: int, keep: Retention) -> Topic[Any]:
         """Register a topic."""
         topic: Topic[Any] = Topic(self._app, self, name, kind, version=version, keep=keep)
         _ = topic.types
@@ -196,7 +194,7 @@ class Registry:
         return found
 
     def _define(
-        self, function: Callable[..., Any], declaration: Declaration, kind: Callable[..., K], **settings: Any
+        self, function: Callable[..., Any], declaration: Declaration, kind: Callable[..., K], **settings: object
     ) -> K:
         label = checked_text(
             function.__name__ if declaration.name is None else declaration.name,
@@ -372,7 +370,7 @@ def _check_caught_by(signature: Signature, catch: Task[Any, Any, Any]) -> None:
 
 def _caller() -> str:
     """Return the file and the line of the module that declares a machine."""
-    frame = sys._getframe(1)  # noqa: SLF001 - as `warnings` finds the line of a caller
+    frame = sys._getframe(1)  # as `warnings` finds the line of a caller
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("redrive.app"):
         frame = frame.f_back
     return f"{frame.f_globals.get('__name__', '')}:{frame.f_lineno}"

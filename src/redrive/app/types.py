@@ -1,7 +1,5 @@
 """Annotations of tasks: which of them JSON can be read as, which hold times, and what JSON changes in their values."""
 
-# ruff: noqa: ANN401 - annotations and values of the user may have any type
-
 from __future__ import annotations
 
 import math
@@ -23,24 +21,24 @@ _OPEN = (Any, object, str, dict, list, tuple, set, frozenset)
 """Annotations under which JSON may change a value: they leave its type open, or JSON writes the type as text."""
 
 
-def type_name(hint: Any) -> str:
+def type_name(hint: object) -> str:
     """Return the name of a class without its module, or the text of another type form."""
     return hint.__qualname__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
 
 
-def members_of(hint: Any) -> tuple[Any, ...]:
+def members_of(hint: object) -> tuple[Any, ...]:
     """Return the types of a union; of another type that one."""
     is_union = typing.get_origin(hint) in {typing.Union, types.UnionType}
     return typing.get_args(hint) if is_union else (hint,)
 
 
-def covers(hint: Any, kind: Any) -> bool:
+def covers(hint: object, kind: object) -> bool:
     """Return True if each value of a type is one of another type, which may be a union with it."""
     wanted = members_of(hint)
     return all(each in wanted for each in members_of(kind))
 
 
-def unsupported(hint: Any) -> str | None:
+def unsupported(hint: object) -> str | None:
     """Return why JSON cannot be read as a type; None if it can."""
     try:
         found = [part.cls for part in _parts(hint) if isinstance(part, msgspec.inspect.CustomType)]
@@ -54,7 +52,7 @@ def unsupported(hint: Any) -> str | None:
     return None
 
 
-def holds_time(hint: Any) -> bool:
+def holds_time(hint: object) -> bool:
     """Return True if values of a type may hold a time of day with a time zone."""
     try:
         return any(
@@ -66,13 +64,13 @@ def holds_time(hint: Any) -> bool:
         return False
 
 
-def is_open(hint: Any) -> bool:
+def is_open(hint: object) -> bool:
     """Return True if an annotation, or an argument of it, leaves the type open."""
     parts = typing.get_args(hint)
     return any(map(is_open, parts)) if parts else (typing.get_origin(hint) or hint) in _OPEN
 
 
-def may_change(hint: Any) -> bool:
+def may_change(hint: object) -> bool:
     """Return True if an annotation, or that of a field of a class in it, leaves open what JSON may change."""
     try:
         kinds = {type(part) for part in _parts(hint)}
@@ -109,7 +107,7 @@ class Change(NamedTuple):
         return f"{where}{shown(self.before)} becomes {shown(self.after)}; {advice}"
 
 
-def change(hint: Any, before: Any, after: Any, place: str = "") -> Change | None:
+def change(hint: object, before: object, after: object, place: str = "") -> Change | None:
     """Return the first part of a value that arrives as another one, although its annotation does not say so.
 
     Args:
@@ -157,14 +155,14 @@ def _hints(kind: type) -> Mapping[str, Any]:
         return {}
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: object, other: object) -> bool:
     try:
         return bool(one == other)
     except Exception:  # noqa: BLE001 - a comparison of the user may raise anything
         return False
 
 
-def unwritable(value: Any, place: str = "") -> Change | None:
+def unwritable(value: object, place: str = "") -> Change | None:
     """Return the first part of a value that JSON can only change, whatever class its reader asks for.
 
     These are numbers that JSON does not have, bytes, and sets. What belongs to a field of a class is as it is declared.
@@ -185,7 +183,7 @@ def unwritable(value: Any, place: str = "") -> Change | None:
     return next((found for where, part in pairs if (found := unwritable(part, where)) is not None), None)
 
 
-def _parts(hint: Any) -> Iterator[object]:
+def _parts(hint: object) -> Iterator[object]:
     """Yield a type and the types in it, each once, as msgspec describes them."""
     left: list[Any] = [msgspec.inspect.type_info(hint)]
     seen: set[int] = set()
@@ -199,7 +197,7 @@ def _parts(hint: Any) -> Iterator[object]:
             left.extend(getattr(part, name) for name in part.__struct_fields__)
 
 
-def lost_zone(value: Any) -> tzinfo | None:
+def lost_zone(value: object) -> tzinfo | None:
     """Return the first time zone with changing offsets in a value: JSON keeps only an offset."""
     if isinstance(value, datetime | time):
         zone = value.tzinfo
@@ -207,14 +205,14 @@ def lost_zone(value: Any) -> tzinfo | None:
     return next((zone for zone in map(lost_zone, _inside(value)) if zone is not None), None)
 
 
-def no_number(value: Any) -> float | None:
+def no_number(value: object) -> float | None:
     """Return the first number in a value for which JSON has only null: infinite, or not a number."""
     if isinstance(value, float):
         return None if math.isfinite(value) else value
     return next((found for found in map(no_number, _inside(value)) if found is not None), None)
 
 
-def _inside(value: Any) -> Iterator[Any]:
+def _inside(value: object) -> Iterator[Any]:
     """Yield the values in a container, a dataclass, a struct or a model."""
     if isinstance(value, Mapping):
         yield from value.keys()

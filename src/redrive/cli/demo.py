@@ -209,7 +209,7 @@ class Demo:
     def _start_receiver(self) -> None:
         options = ("--ledger", str(self._ledger), "--seed", str(self._seed))
         receiver = self._start("receiver", str(self._folder / "receiver.py"), *options, pipe=True)
-        assert receiver.stdout is not None  # noqa: S101 - it was started with a pipe
+        assert receiver.stdout is not None  # it was started with a pipe
         with receiver.stdout as output:
             url = output.readline().strip().removeprefix("listening on ")
         if not url:

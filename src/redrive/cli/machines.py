@@ -357,7 +357,7 @@ def _waits_for(app: App, instance: InstanceRecord) -> str:
 
 
 def _when(instance: InstanceRecord, at: datetime) -> str:
-    assert instance.timeout_at is not None  # noqa: S101 - the caller has checked
+    assert instance.timeout_at is not None  # the caller has checked
     if instance.busy:
         return f"at {utc(instance.timeout_at)}, waits for the transition"
     left: timedelta = instance.timeout_at - at

@@ -186,7 +186,7 @@ class _Adapter:
     spares = 0
     renewable = True
 
-    def __init__(self, source: Any) -> None:  # noqa: ANN401 - any source
+    def __init__(self, source: object) -> None:
         if not isinstance(source, Engine | AsyncEngine | sessionmaker | async_sessionmaker):
             raise TypeError(
                 f"{source!r} is neither an engine nor a sessionmaker; a session that has failed cannot be used again, "

@@ -54,7 +54,7 @@ DEFAULT_RETRY_AFTER = timedelta(seconds=1)
 
 
 @asynccontextmanager
-async def serving(  # noqa: PLR0913 - the options of the worker, by keyword
+async def serving(
     app: App,
     *,
     worker: bool = False,
@@ -128,7 +128,7 @@ def _log_error(running: asyncio.Task[None]) -> None:
         log.critical("the embedded worker has ended; jobs are stored, but not run here%s", Block(trace(error)))
 
 
-def lifespan(  # noqa: PLR0913 - as `serving`
+def lifespan(
     app: App,
     *,
     worker: bool = False,
@@ -141,7 +141,7 @@ def lifespan(  # noqa: PLR0913 - as `serving`
     """Return the ``lifespan=`` of a Starlette or FastAPI application; see `serving` for the arguments."""
 
     @asynccontextmanager
-    async def context(_: Any) -> AsyncIterator[Mapping[str, Any]]:  # noqa: ANN401 - of Starlette or FastAPI
+    async def context(_: object) -> AsyncIterator[Mapping[str, Any]]:
         """Open the App while the application serves."""
         async with serving(
             app,

@@ -81,7 +81,7 @@ class ErrorSeen(msgspec.Struct, frozen=True, gc=False):
     at: datetime
 
 
-def seen(  # noqa: PLR0913 - the parts of a failure
+def seen(
     claim: Claim, at: datetime, *, reason: str, error_type: str | None, error: str | None, traceback: str | None
 ) -> ErrorSeen:
     """Return a failure of a claimed job as a member of its group."""

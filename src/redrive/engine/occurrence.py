@@ -64,7 +64,7 @@ class FirePlan(msgspec.Struct, frozen=True, gc=False):
 # decides it and all that have passed since, and returns the next one. The worker writes the result in one transaction
 # under a lock on the row of the cron, so a fleet starts each occurrence once, without a leader. After the clock was set
 # back, `redrive.stores.operations.crons.set_back` moves the instant.
-def fire(  # noqa: PLR0913 - where a cron stands
+def fire(
     cron: CronDefinition,
     next_at: datetime,
     now: datetime,

@@ -223,7 +223,7 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     next_refresh: NextRefresh | None = None
 
 
-def base(  # noqa: PLR0913 - the fields in which ends differ
+def base(
     claim: Claim,
     event: LifecycleEvent,
     closed: AttemptRecord | None = None,
@@ -256,7 +256,7 @@ def base(  # noqa: PLR0913 - the fields in which ends differ
     )
 
 
-def close(  # noqa: PLR0913 - the columns of one record
+def close(
     claim: Claim,
     now: datetime,
     outcome: AttemptOutcome,

@@ -186,7 +186,7 @@ def _key(job: Due, settings: QueueSettings, at: datetime) -> Key:
     return job.priority - lifted, job.scheduled_at, job.id
 
 
-def serve(  # noqa: PLR0913 - what the choice depends on
+def serve(
     due: Iterable[Due], settings: QueueSettings, at: datetime, *, room: int, held: Mapping[str, int], turn: str
 ) -> list[Due]:
     """Return the due jobs to start, at most `room`, in order, taking turns between partitions.

@@ -187,7 +187,7 @@ class Shard(msgspec.Struct, frozen=True, gc=False):
 
     def closed(self) -> Shard:
         """Return it after its window, of which every event is done."""
-        assert self.until is not None  # noqa: S101 - the caller has checked
+        assert self.until is not None  # the caller has checked
         return msgspec.structs.replace(self, seen=self.until, until=None, at_id=0, done_id=0, unfinished=[], ahead_id=0)
 
 
@@ -260,7 +260,7 @@ class Window:
         ended: the number of events that were finished; what is done is to be written when it has grown.
     """
 
-    def __init__(  # noqa: PLR0913 - the position has three parts
+    def __init__(
         self,
         order: Order,
         *,

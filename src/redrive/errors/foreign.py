@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-def attribute(error: object, name: str, default: Any = None) -> Any:  # noqa: ANN401 - of any class
+def attribute(error: object, name: str, default: object = None) -> Any:  # noqa: ANN401 - of any class
     """Return an attribute of a foreign object; the default if there is none, or if reading it raises."""
     try:
         return getattr(error, name, default)

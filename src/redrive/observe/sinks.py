@@ -90,7 +90,7 @@ class Registration(Generic[S]):
             if not listener.count:
                 _LISTENERS = tuple(each for each in _LISTENERS if each is not listener)
 
-    def __call__(self, event: Any) -> AbstractContextManager[Any] | None:  # noqa: ANN401 - what the sink takes
+    def __call__(self, event: object) -> AbstractContextManager[Any] | None:
         """Call the sink."""
         return self.sink(event)
 

@@ -101,7 +101,7 @@ class Request:
     # Asks the circuit breaker of an endpoint; for the orchestrator.
     admit: Callable[[str | None], Permit | None]
 
-    def __init__(  # noqa: PLR0913 - one parameter for each property of a request
+    def __init__(
         self,
         operation: str = "request",
         *,

@@ -73,7 +73,7 @@ def _seconds(name: str, value: Duration) -> float:
         raise PolicyValueError(f"{name}={value!r}: {error}") from None
 
 
-def _from_previous(  # noqa: PLR0913 - what a drawing function gets, and its three options
+def _from_previous(
     retry: int,  # noqa: ARG001 - it counts from the delay before
     previous: float | None,
     sample: float,  # noqa: ARG001 - and draws nothing

@@ -49,7 +49,7 @@ _NOT_MATCHED = "not_matched"
 def _in_both(name: str) -> Any:  # noqa: ANN401 - a method of a policy
     """Return a method of a combination that calls the method of this name of both parts."""
 
-    def method(self: Combined, *args: Any, **kwargs: Any) -> Combined:  # noqa: ANN401 - its arguments
+    def method(self: Combined, *args: object, **kwargs: object) -> Combined:
         return self._each(lambda part: getattr(part, name)(*args, **kwargs))
 
     return method

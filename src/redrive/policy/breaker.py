@@ -77,7 +77,7 @@ class BreakerSettings(Value):
     canary: str
     enabled: bool
 
-    def __init__(  # noqa: PLR0913 - one parameter a setting
+    def __init__(
         self,
         *,
         volume_threshold: int = 20,

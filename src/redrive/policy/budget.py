@@ -143,7 +143,7 @@ class TokenBudget(Budget):
     throttles: tuple[str, ...]
     floor: int
 
-    def __init__(  # noqa: PLR0913 - one parameter a number of the AWS rules
+    def __init__(
         self,
         *,
         capacity: float = 500,

@@ -265,4 +265,4 @@ class PolicySettings(Frozen):
 # Errors about arguments name the class that users call.
 PolicySettings.__init__.__qualname__ = "Policy.__init__"
 
-FIELDS: Mapping[str, Field] = MappingProxyType(PolicySettings._defaults)  # noqa: SLF001 - of a class of this module
+FIELDS: Mapping[str, Field] = MappingProxyType(PolicySettings._defaults)  # of a class of this module

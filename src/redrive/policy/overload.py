@@ -197,7 +197,7 @@ class Adaptive(Value):
     scale: float
     answers: Answers
 
-    def __init__(  # noqa: PLR0913 - one parameter a number of the AWS rules
+    def __init__(
         self,
         throttles: On = THROTTLES,
         *,

@@ -98,7 +98,7 @@ class _ValueType(type):
         inherited = next((base for base in bases if isinstance(base, _ValueType)), None)
         notes = namespace.get("__annotations__", {})
         own = tuple(note for note, kind in notes.items() if "ClassVar" not in str(kind))
-        defaults = {} if inherited is None else dict(inherited._defaults)  # noqa: SLF001 - of the same class
+        defaults = {} if inherited is None else dict(inherited._defaults)  # of the same class
         # A class attribute cannot have the name of a slot.
         defaults |= {each: namespace.pop(each) for each in own if each in namespace}
         before = () if inherited is None else inherited._fields

@@ -116,7 +116,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _frames() -> set[FrameType]:
     """Return the frames on the stack, also those of the coroutines that await this one."""
     frames: set[FrameType] = set()
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - documented; CPython and PyPy have it
+    frame: FrameType | None = sys._getframe()  # documented; CPython and PyPy have it
     while frame is not None:
         frames.add(frame)
         frame = frame.f_back

@@ -136,7 +136,7 @@ class Scope:
         """The innermost retried call in this scope."""
         return None
 
-    def with_(self, **changes: Any) -> Scope:
+    def with_(self, **changes: object) -> Scope:
         """Return a copy with some attributes changed."""
         return _Changed(self, changes)
 
@@ -186,7 +186,7 @@ def present_clock() -> Clock:
 
 
 @contextmanager
-def _in_force(**changes: Any) -> Iterator[None]:
+def _in_force(**changes: object) -> Iterator[None]:
     token: Token[Scope | None] = SCOPE.set((SCOPE.get() or _DEFAULTS).with_(**changes))
     try:
         yield
@@ -403,7 +403,7 @@ def _on_stack(calls: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*here, *(above for each in here for above in each.above))
 
 
-def _is_among(call: Any, running: list[Any]) -> bool:
+def _is_among(call: object, running: list[Any]) -> bool:
     """Return True if a call is one of these; that of a first attempt is another object each time it is read."""
     return isinstance(call, _FirstAttempt) or any(call is each for each in running)
 
@@ -419,7 +419,7 @@ def refuse_copies(name: str) -> None:
         )
 
 
-_here = sys._getframe  # noqa: SLF001 - documented; CPython and PyPy have it
+_here = sys._getframe  # documented; CPython and PyPy have it
 
 
 def _published(scope: Scope) -> Iterator[Call]:

@@ -91,7 +91,7 @@ def retry(policy: Policy | str | None = None, /, *, generator: Mode = "until_fir
     base = Policy.parse(policy) if isinstance(policy, str) else policy
     given = Policy(**fields) if base is None else base.with_(**fields) if fields else base
 
-    def decorate(function: Any) -> Any:
+    def decorate(function: object) -> Any:
         if isinstance(function, classmethod | staticmethod):
             return type(function)(decorate(function.__func__))
         if isinstance(function, type) or not callable(function):
@@ -125,12 +125,12 @@ def _wrapper(function: Callable[..., Any], plan: Plan, mode: Mode) -> Callable[.
         return compile_wrapper(function, plan, _ASYNC if is_async else _SYNC, is_async=is_async)
     if is_async:
 
-        async def awrapper(*args: Any, **kwargs: Any) -> Any:
+        async def awrapper(*args: object, **kwargs: object) -> Any:
             return await loops.acall(plan, function, args, kwargs)
 
         return awrapper
 
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> Any:
         return loops.call(plan, function, args, kwargs)
 
     return wrapper

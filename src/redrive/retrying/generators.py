@@ -118,7 +118,7 @@ class _Stream:
             return function(*bound.args, **bound.kwargs)
         return function(*args, **{**kwargs, mode.into: key})
 
-    def passed(self, item: Any) -> bool:
+    def passed(self, item: object) -> bool:
         """Record an item; return True if it commits the stream."""
         self._yielded, self._last = True, item
         return self._mode == UNTIL_FIRST_ITEM
@@ -153,7 +153,7 @@ def _wrap_sync(  # noqa: C901 - the protocol of generators (PEP 380); `yield fro
 ) -> Callable[..., Any]:
     open_stream = functools.partial(_Stream, plan, mode)
 
-    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:  # noqa: C901 - see above
+    def wrapper(*args: object, **kwargs: object) -> Generator[Any, Any, Any]:  # noqa: C901 - see above
         """Yield what the function yields."""
         stream = open_stream(args, kwargs)
         _rd_state, _rd_started = stream.call, stream.call.started
@@ -198,7 +198,7 @@ def _wrap_async(  # noqa: C901 - the same with `await`
 ) -> Callable[..., Any]:
     open_stream = functools.partial(_Stream, plan, mode)
 
-    async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:  # noqa: C901 - see above
+    async def wrapper(*args: object, **kwargs: object) -> AsyncGenerator[Any, Any]:  # noqa: C901 - see above
         """Yield what the function yields."""
         stream = open_stream(args, kwargs)
         stream.call.awaits_hooks = True

@@ -98,7 +98,7 @@ class _Copies:
                 self._state.adopt(copy, self._sent)
                 return end
             self._schedule_next(copy)
-        assert last is not None  # noqa: S101 - the first copy is always started
+        assert last is not None  # the first copy is always started
         self._state.adopt(self._sent[last.number - 1], self._sent)
         return last
 

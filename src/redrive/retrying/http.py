@@ -136,7 +136,7 @@ def _listed(given: Iterable[_T] | None, field: str, example: str) -> tuple[_T, .
     return tuple(given)
 
 
-def failure_of(  # noqa: PLR0913 - a request, an answer, and when
+def failure_of(
     method: str,
     status: int,
     headers: Headers = (),

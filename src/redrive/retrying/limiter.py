@@ -121,7 +121,7 @@ class Limiter(forks.Member):
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
-            async def limited_async(*args: Any, **kwargs: Any) -> Any:
+            async def limited_async(*args: object, **kwargs: object) -> Any:
                 await self.__aenter__()
                 try:
                     result = await function(*args, **kwargs)
@@ -134,7 +134,7 @@ class Limiter(forks.Member):
             return cast("F", limited_async)
 
         @functools.wraps(function)
-        def limited(*args: Any, **kwargs: Any) -> Any:
+        def limited(*args: object, **kwargs: object) -> Any:
             self.__enter__()
             try:
                 result = refuse_coroutine(function(*args, **kwargs), function)

@@ -153,7 +153,7 @@ async def afailed(state: CallState, error: BaseException, timer: Timeout | None 
     return state.timed_out(error) if timed_out else state.afailed(error)
 
 
-async def _aaccepts(state: CallState, result: Any) -> bool:
+async def _aaccepts(state: CallState, result: object) -> bool:
     """Return True if a result ends the call; await the predicates that are coroutine functions."""
     rejected_by = []
     for number, rejects in enumerate(() if state.off else state.plan.policy.predicates):

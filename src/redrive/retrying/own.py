@@ -88,7 +88,7 @@ def counting(function: Callable[..., Any], own: OwnBudget, *, is_async: bool) ->
     """Return a function that counts the calls of another one that succeed."""
     if is_async:
 
-        async def acounted(*args: Any, **kwargs: Any) -> Any:
+        async def acounted(*args: object, **kwargs: object) -> Any:
             """Await the function, and count its success."""
             result = await function(*args, **kwargs)
             own.succeeded()
@@ -96,7 +96,7 @@ def counting(function: Callable[..., Any], own: OwnBudget, *, is_async: bool) ->
 
         return acounted
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
+    def counted(*args: object, **kwargs: object) -> Any:
         result = function(*args, **kwargs)
         own.succeeded()
         return result

@@ -205,7 +205,7 @@ def _awaited(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     if is_coroutine_function(function):
         return function
 
-    async def call(*args: Any, **kwargs: Any) -> Any:
+    async def call(*args: object, **kwargs: object) -> Any:
         result = function(*args, **kwargs)
         if not hasattr(type(result), "__await__") and not inspect.isawaitable(result):
             raise _NotAwaitable
@@ -271,7 +271,7 @@ def _start(policy: Policy, function: Callable[..., Any]) -> CallState:
 
 def _block(policy: Policy, *, is_async: bool) -> AttemptIterator:
     """Return the attempts of a block, named after the function that contains it."""
-    frame = sys._getframe(3)  # noqa: SLF001 - this function, the runner, `CallMethods.__iter__`, the `for` statement
+    frame = sys._getframe(3)  # this function, the runner, `CallMethods.__iter__`, the `for` statement
     name = f"the block in {frame.f_globals.get('__name__', '?')}.{frame.f_code.co_qualname}"
     if not is_async and frame.f_code.co_flags & _COROUTINE:
         raise RuntimeError(

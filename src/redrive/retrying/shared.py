@@ -337,7 +337,7 @@ def _refused(key: str) -> str:
 class Guard:
     """The part of one call, or of one hedged copy of it, in its budget and its breaker."""
 
-    def __init__(self, policy: Any, name: str, monotonic: Callable[[], float], *, hedging: bool = False) -> None:
+    def __init__(self, policy: object, name: str, monotonic: Callable[[], float], *, hedging: bool = False) -> None:
         self._begun = False
         self._budget: SharedBudget | None = None
         self._breaker: SharedBreaker | None = None

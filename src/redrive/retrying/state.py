@@ -387,7 +387,7 @@ class CallState(Scope):
             self.number = number + 1
             self.delay = delay
             # The second is `is_ending`, inlined for speed.
-            if delay or self._threading._SHUTTING_DOWN:  # noqa: SLF001
+            if delay or self._threading._SHUTTING_DOWN:
                 self._kept = error if may_end(delay) else None
             return True
         return self.decide_error(error, at, timed_out=False)
@@ -472,12 +472,12 @@ class CallState(Scope):
         if self.plan.once:
             forbid_repetition(error, self.name, _MONOTONIC())
 
-    def accepts(self, result: Any) -> bool:
+    def accepts(self, result: object) -> bool:
         """Return True if a result ends the call: it is good, or bad and not retried."""
         checks = self.plan.checks_results and not self.off
         return self.decide_result(result, self.plan.policy.classify_result(result) if checks else None)
 
-    def decide_result(self, result: Any, failure: Failure | None) -> bool:
+    def decide_result(self, result: object, failure: Failure | None) -> bool:
         """Return True if a result ends the call, given its failure; None if no predicate rejects it."""
         before = self.last
         if failure is not None:
@@ -623,7 +623,7 @@ class CallState(Scope):
         tries = timeline(self.last, self.started, self.plan.policy.backoff)
         return Record(self.name, tries, self._elapsed, rule, why(self.ended), inner, self.copies)
 
-    def outcome(self, value: Any, error: Exception | None = None) -> Outcome[Any]:
+    def outcome(self, value: object, error: Exception | None = None) -> Outcome[Any]:
         """Return the outcome of a call that has ended with a result or an error."""
         if self.ended is None:
             self.last = (self.last, self.began, self._monotonic(), None, None)
@@ -652,7 +652,7 @@ class CallState(Scope):
         if self.ended is not None or LISTENERS or (LOGGED and _is_logged(INFO)):
             self.emit_end(value=result)
 
-    def _call_hooks(  # noqa: PLR0913 - the parts of `RetryDetails`
+    def _call_hooks(
         self,
         field: str,
         hooks: tuple[Hook, ...],

@@ -70,7 +70,7 @@ class Attempts:
         closed: True from a stop on: nothing more is started.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of a worker that it connects
+    def __init__(
         self,
         app: App,
         clock: Clock,

@@ -54,7 +54,7 @@ class Balancer:
     async def _balance(self, task: str) -> None:
         """Give back what this worker has above its share of the shards of a subscription."""
         subscription = self._app.topics.fed_by(task)
-        assert subscription is not None  # noqa: S101 - a feeder of it runs
+        assert subscription is not None  # a feeder of it runs
         found = await self._app.store.arun(feed.feeders(task, subscription.name, now=self._app.now()))
         mine = found.pop(self._registration.id, 0)
         given, now = surplus(mine, found.values()), self._clock.monotonic()

@@ -93,7 +93,7 @@ def admit(app: App, task: Task[Any, Any, Any], claim: Claim) -> Admission | Rele
         _, breaker = resolve(policy, task.name)
     except PolicyValueError as error:
         return Released(str(error), UNKNOWN_TASK_DELAY, Hold.BREAKER)
-    assert breaker is not None  # noqa: S101 - the policy names one
+    assert breaker is not None  # the policy names one
     with _time_of(app):
         try:
             permit = breaker.circuit.admit()

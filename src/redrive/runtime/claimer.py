@@ -88,7 +88,7 @@ class Claimer:
     claimer waits with free slots and nothing is due.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of a worker that it connects
+    def __init__(
         self,
         app: App,
         clock: Clock,

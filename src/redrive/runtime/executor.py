@@ -94,7 +94,7 @@ class Executor:
         processes: the children for tasks with ``executor="process"``; None runs these as other ``def`` handlers.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of a worker that it connects
+    def __init__(
         self,
         app: App,
         pool: Pool | None,
@@ -209,7 +209,7 @@ class Executor:
             log.error("job %d: %s%s", claim.id, why, Block(trace(error)))
         return outcome
 
-    async def _in_child(  # noqa: PLR0913, PLR0917 - what a call needs
+    async def _in_child(  # noqa: PLR0917 - what a call needs
         self,
         processes: Processes,
         task: Task[Any, Any, Any],
@@ -324,7 +324,7 @@ class Executor:
         made = effects.close()
         return _SUCCEEDED if raw is None and not made else Succeeded(raw, made)
 
-    async def _linked(  # noqa: PLR0913 - what a call needs
+    async def _linked(
         self,
         task: Task[Any, Any, Any],
         claim: Claim,
@@ -379,7 +379,7 @@ class Executor:
             return _unknown(claim.task)
         return await self.feeders.run(claim, subscription)
 
-    def _link(  # noqa: PLR0913 - what a context contains
+    def _link(
         self,
         task: Task[Any, Any, Any],
         claim: Claim,
@@ -392,7 +392,7 @@ class Executor:
         delivery: Delivery | None,
     ) -> AttemptHandle:
         """Add the context to the arguments and return the handle of the attempt."""
-        assert task.signature.context is not None  # noqa: S101 - the caller has checked
+        assert task.signature.context is not None  # the caller has checked
         soft_for = None if task.traits.soft_timeout is None else task.traits.soft_timeout.total_seconds()
         parts = (claim, self._app.store, self._app.now, task.returns.check, soft_for, effects)
         is_fed = delivery is not None and delivery.feed is not None

@@ -75,7 +75,7 @@ class Feeder:
         delivered: the number of calls of the handler.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of a worker that it connects
+    def __init__(
         self,
         app: App,
         clock: Clock,
@@ -158,7 +158,7 @@ class Feeder:
             return Succeeded()
         finally:
             await self._cancel()
-        assert ended is not None  # noqa: S101 - only a drain returns otherwise
+        assert ended is not None  # only a drain returns otherwise
         return ended
 
     # The test kit has one feeder at a time deliver what it can.
@@ -224,7 +224,7 @@ class Feeder:
 
     async def _give_up_event(self, *, endless: bool) -> Outcome | None:
         """Leave an event that this code cannot read to a worker with other code."""
-        assert self._stuck is not None  # noqa: S101 - the caller has checked
+        assert self._stuck is not None  # the caller has checked
         if endless:
             return await self._release(self._stuck[1], STUCK_FOR)
         await self._turn(None)
@@ -295,7 +295,7 @@ class Feeder:
 
     @property
     def _here(self) -> Shard:
-        assert self._shard is not None  # noqa: S101 - the feeder reads it first
+        assert self._shard is not None  # the feeder reads it first
         return self._shard
 
     async def _end_shard(self) -> None:
@@ -429,7 +429,7 @@ class Feeder:
             each, claim = tried[job.origin]
             if claim is None:
                 continue
-            assert each.outcome is not None  # noqa: S101 - its first attempt was settled
+            assert each.outcome is not None  # its first attempt was settled
             endings.append(Ending(claim, each.outcome, each.sample))
             moved.append(replace(transition, lease_id=claim.lease_id))
         self._executor.functions.report(endings, moved)

@@ -84,7 +84,7 @@ class PolicyFunctions:
         reason = end.failure.reason if found.reason == "ERROR" else found.reason
         return structs.replace(end, failure=found._replace(message=clean(found.message, ERROR_TEXT), reason=reason))
 
-    async def rejection(self, claim: Claim, arguments: dict[str, Any], value: Any) -> Outcome | None:  # noqa: ANN401 - of the user
+    async def rejection(self, claim: Claim, arguments: dict[str, Any], value: object) -> Outcome | None:
         """Return the failure of an attempt with a result that ``on_result`` rejects; None if it is accepted."""
         policy, rejected_by = claim.policy, []
         try:

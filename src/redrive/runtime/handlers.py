@@ -39,7 +39,7 @@ class TimeLimits:
         As with `asyncio.timeout`, a cancellation of the task by others comes first.
         """
         task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - coroutines run in tasks
+        assert task is not None  # coroutines run in tasks
         pending, row = task.cancelling(), self._row(limit)
         row[running] = _monotonic() + limit.total_seconds(), task
         try:
@@ -100,7 +100,7 @@ class _Interruption:
     """The state of one soft timeout of a task."""
 
     def __init__(self, task: asyncio.Task[Any] | None) -> None:
-        assert task is not None  # noqa: S101 - coroutines run in tasks
+        assert task is not None  # coroutines run in tasks
         self._task = task
         self._others = task.cancelling()
         self._sent = False

@@ -22,7 +22,7 @@ class WorkerRegistration:
         renewed: called in the event loop after the worker has registered again.
     """
 
-    def __init__(  # noqa: PLR0913 - the columns of its row
+    def __init__(
         self,
         app: App,
         *,

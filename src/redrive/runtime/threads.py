@@ -228,15 +228,15 @@ def outside_loop(call: Callable[[], R]) -> R:
     The function may start event loops, as in a thread of a worker. What the present loop has to do waits for its end.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None  # noqa: S101 - coroutines run in tasks
+    assert task is not None  # coroutines run in tasks
     # The means by which other event loops than those of asyncio run its tasks.
-    asyncio.tasks._leave_task(loop, task)  # noqa: SLF001
-    asyncio._set_running_loop(None)  # noqa: SLF001
+    asyncio.tasks._leave_task(loop, task)
+    asyncio._set_running_loop(None)
     try:
         return call()
     finally:
-        asyncio._set_running_loop(loop)  # noqa: SLF001
-        asyncio.tasks._enter_task(loop, task)  # noqa: SLF001
+        asyncio._set_running_loop(loop)
+        asyncio.tasks._enter_task(loop, task)
 
 
 _CARRIES = "_redrive_carries_context"

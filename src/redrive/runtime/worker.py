@@ -86,7 +86,7 @@ class Worker:
     # The next poll after a notification, until it is this worker's turn.
     _later: asyncio.TimerHandle | None = None
 
-    def __init__(  # noqa: PLR0913 - the options of a worker, by keyword
+    def __init__(
         self,
         app: App,
         *,

@@ -50,7 +50,7 @@ class AnchoredRule(msgspec.Struct, frozen=True):
             self.rule.freq.value,
             dtstart=anchor,
             interval=self.rule.interval,
-            until=datetime(end, 12, 31),  # noqa: DTZ001 - naive is the wall clock
+            until=datetime(end, 12, 31),  # naive is the wall clock
             wkst=self.rule.week_start,
             bysetpos=self.rule.by_set_pos or None,
             bymonth=self.rule.by_month or None,

@@ -64,7 +64,7 @@ _SIZES = (60, 60, 24, 31, 12, 7)
 # What follows the step in a schedule in English; there are no steps of days of the week.
 _STEPS = ("seconds", "minutes", "hours", "days", "months on the 1st", None)
 _CALLED = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")  # by cronsim
-_SOME_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - naive is the wall clock
+_SOME_DAY = datetime(2000, 1, 1)  # naive is the wall clock
 
 
 class CronExpression(msgspec.Struct, frozen=True):
@@ -254,7 +254,7 @@ def _stepped_day(term: str) -> str:
 def _after_gap(local: datetime, place: ZoneInfo) -> datetime:
     """Return the instant of a wall-clock time; the first instant after the gap for a time that does not exist."""
     found = instant(local, place)
-    assert found is not None  # noqa: S101 - a gap is shifted
+    assert found is not None  # a gap is shifted
     if wall(found, place) == local:
         return found
     before = local.replace(tzinfo=place, fold=1).astimezone(UTC)

@@ -94,8 +94,8 @@ def dry_run(
 def _answered(
     policy: RefreshPolicy, state: RefreshState, answer: SimulatedAnswer
 ) -> tuple[RefreshTransition, datetime, AttemptEnd]:
-    assert state.started_at is not None  # noqa: S101 - it was started
-    assert state.attempt_uid is not None  # noqa: S101
+    assert state.started_at is not None  # it was started
+    assert state.attempt_uid is not None
     if answer.ending is AttemptEnd.TIMEOUT or answer.after >= policy.timeout:
         at = state.started_at + policy.timeout
         return refresh.sweep(policy, state, now=at), at, AttemptEnd.TIMEOUT

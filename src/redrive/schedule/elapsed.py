@@ -27,7 +27,7 @@ DAYS = 4000
 
 _HOUR = 3600  # seconds
 _SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
-_SETTLED = datetime(2050, 1, 1)  # noqa: DTZ001 - naive is the wall clock; the rules that are known hold by then
+_SETTLED = datetime(2050, 1, 1)  # naive is the wall clock; the rules that are known hold by then
 _UNITS: Final[Mapping[Freq, timedelta]] = {
     Freq.HOURLY: timedelta(hours=1),
     Freq.MINUTELY: timedelta(minutes=1),
@@ -118,7 +118,7 @@ class ElapsedRule(msgspec.Struct, frozen=True):
 
     def _next_day(self, local: datetime) -> datetime | None:
         """Return the first allowed day, from that of a time on."""
-        assert self.days is not None  # noqa: S101 - the caller asks only then
+        assert self.days is not None  # the caller asks only then
         return next(self.days.since(local.replace(hour=0, minute=0, second=0, microsecond=0)), None)
 
     def _at(self, local: datetime, number: int) -> int:
@@ -183,8 +183,8 @@ def elapsed_rule(rule: RecurrenceRule, start: datetime, place: ZoneInfo, *, is_d
     )
     begun = instant(start, place)
     base = instant(_SETTLED, place) if is_default else instant(first, place)
-    assert begun is not None  # noqa: S101 - a gap is shifted
-    assert base is not None  # noqa: S101
+    assert begun is not None  # a gap is shifted
+    assert base is not None
     if is_default:
         base -= _SETTLED - first
     selects = (rule.by_month, rule.by_month_day, rule.by_year_day, rule.by_day)

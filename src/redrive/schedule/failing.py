@@ -69,7 +69,7 @@ def _planned_at(policy: RefreshPolicy, state: RefreshState, following: datetime 
     return replace(state, refresh_at=following + policy.jitter * sample, planned_at=following)
 
 
-def failed(  # noqa: PLR0913 - what failed, when, and what is known of it
+def failed(
     policy: RefreshPolicy,
     state: RefreshState,
     at: datetime,

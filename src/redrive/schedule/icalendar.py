@@ -43,7 +43,7 @@ def fields_of(text: str, tz: str) -> dict[str, Any]:
 def _split(line: str) -> tuple[str, str, str]:
     """Return the name of a line, its time zone or an empty text, and its value."""
     match = _LINE.fullmatch(line.strip())
-    assert match is not None  # noqa: S101 - the value takes any text
+    assert match is not None  # the value takes any text
     name = (match["name"] or "RRULE").upper()
     if name not in {"DTSTART", "RRULE", "RDATE", "EXDATE"}:
         raise ScheduleError(f"the line {line.strip()!r} is not understood: {_FORM}")
@@ -62,7 +62,7 @@ def _time(value: str, tz: str) -> datetime:
     """Return a time on the wall clock of a time zone; one that ends with Z is converted."""
     bare = value.strip().upper()
     try:
-        read = datetime.strptime(bare.removesuffix("Z"), "%Y%m%dT%H%M%S" if "T" in bare else "%Y%m%d")  # noqa: DTZ007 - naive is the wall clock
+        read = datetime.strptime(bare.removesuffix("Z"), "%Y%m%dT%H%M%S" if "T" in bare else "%Y%m%d")
     except ValueError as error:
         raise ScheduleError(
             f"{value!r} is not a time of iCalendar: write 20260105T090000, or 20260105T090000Z"

@@ -71,7 +71,7 @@ def lint(policy: PolicyFields, now: datetime | None) -> tuple[str, ...]:
 
 def _beginning(schedule: Schedule) -> datetime:
     found = instant(schedule.start, schedule.place)
-    assert found is not None  # noqa: S101 - a schedule that never occurs was refused
+    assert found is not None  # a schedule that never occurs was refused
     return found
 
 

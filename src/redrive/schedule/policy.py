@@ -66,7 +66,7 @@ class RefreshPolicy(PolicyFields, frozen=True):
 
     if TYPE_CHECKING:
 
-        def __init__(  # noqa: PLR0913 - what the fields take, which are kept as other types
+        def __init__(
             self,
             *,
             schedule: Schedule | str | None = ...,

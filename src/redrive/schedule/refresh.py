@@ -133,7 +133,7 @@ def success(
     return RefreshTransition(after, RefreshOutcome.COMPLETED if after.completed else RefreshOutcome.SUCCEEDED)
 
 
-def failure(  # noqa: PLR0913 - what failed, when, and what is known of it
+def failure(
     policy: RefreshPolicy,
     state: RefreshState,
     *,

@@ -40,7 +40,7 @@ _MARGIN = timedelta(days=2)
 # meaningless and counts endless.
 #
 # The default start: midnight of a Monday long ago, so that a program means the same after each deployment.
-ANCHOR = datetime(2001, 1, 1)  # noqa: DTZ001 - naive is the wall clock
+ANCHOR = datetime(2001, 1, 1)  # naive is the wall clock
 
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, cache_hash=
 
     if TYPE_CHECKING:
 
-        def __init__(  # noqa: PLR0913 - what the fields take, which are kept as other types
+        def __init__(
             self,
             *,
             start: datetime = ...,
@@ -221,7 +221,7 @@ def _source(rule: RecurrenceRule, start: datetime, place: ZoneInfo, gap: Gap, wi
     if rule.interval > rule.freq.most:
         raise ScheduleError(f"the recurrence rule {str(rule)!r} has an interval of more than a thousand years")
     begin = instant(start, place)
-    assert begin is not None  # noqa: S101 - a gap is shifted
+    assert begin is not None  # a gap is shifted
     if rule.freq.is_elapsed:
         source = whole = elapsed_rule(rule, start, place, is_default=start == ANCHOR).since
     else:

@@ -120,7 +120,7 @@ def _tolerated(policy: RefreshPolicy, due_at: datetime, now: datetime) -> dateti
     return due_at if following is None or following > now else now
 
 
-def _started(  # noqa: PLR0913 - what starts, when, and when it was due
+def _started(
     policy: RefreshPolicy, state: RefreshState, now: datetime, uid: str, sample: float, *, due_at: datetime
 ) -> RefreshTransition:
     # A superseded attempt does not count, unless its time was over: then it has failed, although no sweep has seen it.
@@ -141,7 +141,7 @@ def _started(  # noqa: PLR0913 - what starts, when, and when it was due
 
 def projected(policy: RefreshPolicy, running: RefreshState, now: datetime, sample: float) -> RefreshState:
     """Return a state with a running attempt, with the ``refresh_at`` that its timeout would lead to."""
-    assert running.deadline_at is not None  # noqa: S101 - it is due
+    assert running.deadline_at is not None  # it is due
     failing = failed(policy, running, running.deadline_at, sample=sample).state
     return replace(running, refresh_at=failing.refresh_at, planned_at=next_planned(policy, running, now))
 

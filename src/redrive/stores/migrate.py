@@ -104,7 +104,7 @@ def pending(dialect: str, version: int, phase: Phase | None) -> list[Migration]:
     return steps
 
 
-def migrate(  # noqa: PLR0913 - the statements around the migrations belong to the driver
+def migrate(
     cursor: Cursor,
     dialect: str,
     name: str,

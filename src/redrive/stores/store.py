@@ -50,13 +50,7 @@ class Store(ABC):
         self.url = url
 
     @abstractmethod
-    def run(
-        self,
-        operation: Operation[R],
-        *,
-        using: Any = None,  # noqa: ANN401 - a connection of any library
-        timeout: float = math.inf,
-    ) -> R:
+    def run(self, operation: Operation[R], *, using: object = None, timeout: float = math.inf) -> R:
         """Run an operation in one transaction and return its result.
 
         Args:
@@ -70,7 +64,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def arun(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
+    async def arun(self, operation: Operation[R], *, using: object = None) -> R:
         """Run an operation in one transaction and return its result; see `run`."""
 
     @abstractmethod

@@ -198,7 +198,7 @@ class Feeding:
         runner = Feeders(self._app, self._clock, None, self._resources)
         for claim in claimed.claims:
             subscription = self._app.topics.fed_by(claim.task)
-            assert subscription is not None  # noqa: S101 - only these tasks are claimed
+            assert subscription is not None  # only these tasks are claimed
             self._feeders[claim.id] = runner.feeder(claim, subscription, self._sample)
         delivered = 0
         if self._feeders:
@@ -222,7 +222,7 @@ class Feeding:
 
 # Jobs that wait for `App.complete` or `App.fail` keep waiting: a test can call these and drain again. If the clock has
 # passed the end of the wait, the drain ends it. Crons and refreshes occur too, and events of topics are delivered.
-async def _step(  # noqa: PLR0913 - the state of the drain
+async def _step(
     app: App,
     clock: VirtualClock,
     worker: int,

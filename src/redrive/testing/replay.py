@@ -157,7 +157,7 @@ def _changing_refused(run: RunRecord) -> Iterator[None]:
 
 def _refusing(run: RunRecord, module: Any, original: Callable[..., Any], instead: str) -> Callable[..., Any]:  # noqa: ANN401 - a module
     def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the original
-        frame = sys._getframe(1)  # noqa: SLF001 - as in `redrive.app.flows.calls`
+        frame = sys._getframe(1)  # as in `redrive.app.flows.calls`
         file = frame.f_code.co_filename
         if CURRENT.get() is None or file.startswith(_OURS) or frame.f_globals.get("__name__", "").startswith("asyncio"):
             return original(*args, **kwargs)

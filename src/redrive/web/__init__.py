@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-def create_app(  # noqa: PLR0913 - the settings of a dashboard, by keyword
+def create_app(
     app: App,
     *,
     auth: Auth | Resolver,

@@ -40,7 +40,7 @@ Message = MutableMapping[str, Any]
 _USER: Final = "redrive.django.user"
 
 
-def dashboard(  # noqa: PLR0913 - as `create_app`
+def dashboard(
     app: App,
     *,
     auth: Auth | Resolver,
@@ -68,7 +68,7 @@ def dashboard(  # noqa: PLR0913 - as `create_app`
     application = create_app(app, auth=auth, title=title, payloads=payloads, hosts=hosts, reference=reference)
     loop = _Loop()
 
-    async def view(request: Any, rest: str) -> Any:  # noqa: ANN401 - Django's
+    async def view(request: Any, rest: str) -> Any:
         """Serve a request."""
         body = request.body
         is_asgi = isinstance(request, ASGIRequest)
@@ -93,13 +93,13 @@ async def staff(credentials: Credentials) -> User | str | None:
     return User(user.get_username(), Role.OPERATE if user.is_superuser else Role.READ)
 
 
-def _user(request: Any) -> Any:  # noqa: ANN401 - Django's
+def _user(request: Any) -> Any:
     user = getattr(request, "user", None)
     # It is read from the database at its first use, which must not be in the event loop.
     return user if user is not None and user.is_authenticated else None
 
 
-def _scope(request: Any, rest: str, *, streams: bool) -> dict[str, Any]:  # noqa: ANN401 - Django's
+def _scope(request: Any, rest: str, *, streams: bool) -> dict[str, Any]:
     """Return the ASGI scope of a request."""
     return {
         "type": "http",
@@ -125,7 +125,7 @@ class _Call:
         self._body: bytes | None = body
         self._sent: asyncio.Queue[Message] = asyncio.Queue(1)
 
-    async def response(self) -> Any:  # noqa: ANN401 - Django's
+    async def response(self) -> Any:
         """Return the response; one with more than one part is a stream."""
         served = self._application(self._scope, self._receive, self._sent.put)
         running = asyncio.create_task(served, name="redrive-request")
@@ -180,7 +180,7 @@ class _Parts:
         self._loop.call_soon_threadsafe(self._running.cancel)
 
 
-def _response(response: Any, start: Mapping[str, Any]) -> Any:  # noqa: ANN401 - Django's
+def _response(response: Any, start: Mapping[str, Any]) -> Any:
     """Give a response of Django the status and the headers of the dashboard's."""
     response.status_code = start["status"]
     for raw, value in start["headers"]:
@@ -199,7 +199,7 @@ class _Loop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def run(self, call: _Call) -> Any:  # noqa: ANN401 - Django's
+    async def run(self, call: _Call) -> Any:
         """Serve a request in the loop."""
         with self._lock:
             if self._loop is None:

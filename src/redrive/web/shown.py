@@ -30,7 +30,7 @@ class Shown(msgspec.Struct, frozen=True, gc=False):
     others: tuple[Any, ...] = ()
 
     @classmethod
-    def of(  # noqa: PLR0913 - the documents of a job, by their names
+    def of(
         cls,
         kind: Payloads,
         payload: bytes | None = None,

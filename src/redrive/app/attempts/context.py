@@ -116,7 +116,7 @@ class Context:
         return origin.part if origin is not None and origin.kind in _KEYED else None
 
     @property
-    def data(self) -> Any:  # noqa: ANN401 - of the user
+    def data(self) -> Any:
         """The data of the instance, in a transition of a machine; None in other jobs, and without any.
 
         A change of the object is not stored; see `set_data`.
@@ -258,7 +258,7 @@ class Transaction:
         self._async_loan: AsyncStoreTransaction
         self._before = 0
 
-    def __enter__(self) -> Any:  # noqa: ANN401 - the driver's own connection
+    def __enter__(self) -> Any:
         self._begin()
         self._loan = self._lend()
         try:
@@ -298,7 +298,7 @@ class Transaction:
         self._loan.commit()
         self._link.close()
 
-    async def __aenter__(self) -> Any:  # noqa: ANN401 - the driver's own connection
+    async def __aenter__(self) -> Any:
         self._begin()
         self._async_loan = await self._alend()
         try:

@@ -54,7 +54,7 @@ class AttemptHandle:
     # Three threads use an object: the event loop, the handler, and the heartbeat. It needs no lock, because each field
     # has one writer at a time, or is a single value that may be written twice.
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what connects an attempt
+    def __init__(  # noqa: PLR0917 - what connects an attempt
         self,
         claim: Claim,
         store: Store,

@@ -1,10 +1,7 @@
 """The delivery of events to the handler of a subscription: what its context shows, and the events that it fails."""
 
-# ruff: noqa: ANN401 - events of the user
-
 from __future__ import annotations
 
-# ruff: noqa: ANN401 - events and data of the user may have any type
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
@@ -45,7 +42,7 @@ class MachineProtocol(Protocol):
     def check(self) -> None:
         """Check the definition."""
 
-    def next_event(self, key: str, state: str, event: Any, data: Any) -> NextEvent:
+    def next_event(self, key: str, state: str, event: object, data: object) -> NextEvent:
         """Return the effect that begins the next transition from a state."""
 
     def read_data(self, raw: bytes | None) -> Any:
@@ -60,7 +57,7 @@ class TransitionHandle:
         data: the data of the instance; None without any.
     """
 
-    def __init__(self, machine: MachineProtocol, state: str, key: str, *, data: Any, effects: Effects) -> None:
+    def __init__(self, machine: MachineProtocol, state: str, key: str, *, data: object, effects: Effects) -> None:
         self.key = key
         self.data = data
         self._machine = machine
@@ -68,7 +65,7 @@ class TransitionHandle:
         self._effects = effects
         self._has_next = False
 
-    def next(self, event: Any) -> None:
+    def next(self, event: object) -> None:
         """Begin the next transition when this one has ended; see `redrive.Context.next`."""
         machine = self._machine
         if self._has_next:
@@ -79,7 +76,7 @@ class TransitionHandle:
         self._effects.add(machine.next_event(self.key, self._state, event, self.data))
         self._has_next = True
 
-    def set_data(self, value: Any) -> None:
+    def set_data(self, value: object) -> None:
         """Replace the data of the instance; see `redrive.Context.set_data`."""
         codec = self._machine.codec
         if codec is None:
@@ -136,7 +133,7 @@ class Delivery:
         self.failed: dict[int, BaseException] = {}
         self.values: Sequence[Any] = ()
 
-    def fail(self, event: Any, error: BaseException | str | None) -> None:
+    def fail(self, event: object, error: BaseException | str | None) -> None:
         """Mark an event as failed; see `redrive.Context.fail`."""
         place = self._place(event)
         if isinstance(error, BaseException):
@@ -144,7 +141,7 @@ class Delivery:
         else:
             self.failed[place] = EventFailed(error or "the handler has marked the event as failed")
 
-    def _place(self, event: Any) -> int:
+    def _place(self, event: object) -> int:
         for same in (lambda value: value is event, lambda value: value == event):
             for place, value in enumerate(self.values):
                 if place not in self.failed and same(value):
@@ -159,7 +156,7 @@ class DeliveryHandle(AttemptHandle):
     the events are done.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the parts that it connects
+    def __init__(  # noqa: PLR0917 - the parts that it connects
         self,
         claim: Claim,
         store: Store,
@@ -170,7 +167,7 @@ class DeliveryHandle(AttemptHandle):
         delivery: Delivery,
     ) -> None:
         super().__init__(claim, store, now, write, soft_for, effects)
-        assert delivery.feed is not None  # noqa: S101 - the caller has checked
+        assert delivery.feed is not None  # the caller has checked
         self._feed = delivery.feed
         self._delivery = delivery
         self.job_id, self.lease_id = self._feed.lease.job_id, self._feed.lease.lease_id

@@ -19,7 +19,7 @@ class Resources(Mapping[str, Any]):
     def __init__(self, found: Mapping[str, Any] | None = None) -> None:
         self._found = dict(found or {})
 
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - the user's
+    def __getitem__(self, name: str) -> Any:
         """Return a resource; raise `KeyError` with the names that exist."""
         try:
             return self._found[name]

@@ -4,8 +4,6 @@ A description is made where the body calls `redrive.Flow`, so that an error abou
 The worker carries it out when the body awaits it.
 """
 
-# ruff: noqa: ANN401 - arguments and results of the user
-
 from __future__ import annotations
 
 import functools
@@ -136,7 +134,7 @@ OneCall: TypeAlias = StepCall | SleepCall | WaitCall | ChildCall | GatherCall
 
 def caller() -> str:
     """Return the place in the user's code that called redrive, as ``file:line``."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - documented as specific to CPython, as inspect is
+    frame: FrameType | None = sys._getframe(1)  # documented as specific to CPython, as inspect is
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
     # Hot path: the same text as that of `place`.
@@ -153,7 +151,7 @@ def _short(file: str) -> str:
     return "/".join(Path(file).parts[-2:])
 
 
-def wait_call(kind: StepKind, name: Any, hint: Any, timeout: Duration | None, line: str) -> WaitCall:
+def wait_call(kind: StepKind, name: object, hint: object, timeout: Duration | None, line: str) -> WaitCall:
     """Describe a wait; names of signals do not begin with a colon, which the engine uses."""
     method = "wait_for" if kind is StepKind.WAIT else "wait_for_event"
     return WaitCall(
@@ -189,7 +187,7 @@ def ordered(items: Iterable[T]) -> Iterable[T]:
     return items
 
 
-def child_call(workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ChildCall:
+def child_call(workflow: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ChildCall:
     """Describe a child run; raise if it is no workflow, or its arguments do not fit."""
     if not isinstance(workflow, Task) or not workflow.is_workflow:
         raise TaskDefinitionError(
@@ -199,7 +197,7 @@ def child_call(workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return ChildCall(workflow, payload, digest_of(payload), None, caller())
 
 
-def aware(instant: Any) -> datetime:
+def aware(instant: object) -> datetime:
     """Return an instant in UTC; raise if it has no time zone."""
     if not isinstance(instant, datetime) or instant.utcoffset() is None:
         raise ConfigurationError(
@@ -209,7 +207,7 @@ def aware(instant: Any) -> datetime:
     return instant.astimezone(UTC)
 
 
-def checked_event(name: Any, what: str) -> str:
+def checked_event(name: object, what: str) -> str:
     """Return the name of a signal or event."""
     text = checked_text(name, what)
     if text.startswith(":"):
@@ -251,14 +249,14 @@ def _in_words(text: str) -> timedelta | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _decoder(hint: Any) -> msgspec.json.Decoder[Any]:
+def _decoder(hint: object) -> msgspec.json.Decoder[Any]:
     try:
         return msgspec.json.Decoder(hint, dec_hook=dec_hook)
     except TypeError as error:
         raise TaskDefinitionError(f"{hint!r} cannot be read from JSON: {error}") from error
 
 
-def read_value(raw: bytes | None, hint: Any, what: str) -> Any:
+def read_value(raw: bytes | None, hint: object, what: str) -> Any:
     """Read a value as a type; raise `PayloadError` if it does not fit."""
     try:
         return _decoder(hint).decode(b"null" if raw is None else raw)

@@ -4,8 +4,6 @@ Both describe what the body asks for and pass the description to the conductor o
 They differ only in their colour: a method of `Flow` returns a `FlowCall` to be awaited, one of `SyncFlow` its result.
 """
 
-# ruff: noqa: ANN401 - results of the user's functions
-
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
@@ -187,7 +185,7 @@ class FlowBase:
         """
         return self._conductor.patched(checked_text(name, "flow.patched(): the name"), caller())
 
-    def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def restart(self, *args: object, **kwargs: object) -> NoReturn:
         """End this body and begin the run anew, with these arguments and no recorded steps.
 
         For loops that would record more steps than a run may have. The run keeps its id, its values and its unread
@@ -219,70 +217,58 @@ class Flow(FlowBase):
         self,
         function: Callable[..., Coroutine[Any, Any, R]],
         /,
-        *args: Any,
+        *args: object,
         retry: Policy | str | None,
         timeout: Duration | None = None,
         undo: Callable[[R], Any] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> FlowCall[R]: ...
     @overload
     def step(  # type: ignore[overload-cannot-match]
         self,
         function: Callable[..., Coroutine[Any, Any, R]],
         /,
-        *args: Any,
+        *args: object,
         timeout: Duration | None,
         undo: Callable[[R], Any] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> FlowCall[R]: ...
     @overload
     def step(  # type: ignore[overload-cannot-match]
         self,
         function: Callable[..., Coroutine[Any, Any, R]],
         /,
-        *args: Any,
+        *args: object,
         undo: Callable[[R], Any] | None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> FlowCall[R]: ...
     @overload
     def step(  # type: ignore[overload-cannot-match]
         self,
         function: Callable[..., R],
         /,
-        *args: Any,
+        *args: object,
         retry: Policy | str | None,
         timeout: Duration | None = None,
         undo: Callable[[R], Any] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> FlowCall[R]: ...
     @overload
     def step(  # type: ignore[overload-cannot-match]
         self,
         function: Callable[..., R],
         /,
-        *args: Any,
+        *args: object,
         timeout: Duration | None,
         undo: Callable[[R], Any] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> FlowCall[R]: ...
     @overload
     def step(  # type: ignore[overload-cannot-match]
-        self,
-        function: Callable[..., R],
-        /,
-        *args: Any,
-        undo: Callable[[R], Any] | None,
-        **kwargs: Any,
+        self, function: Callable[..., R], /, *args: object, undo: Callable[[R], Any] | None, **kwargs: object
     ) -> FlowCall[R]: ...
     def step(
-        self,
-        function: Any,
-        /,
-        *args: Any,
-        retry: Any = None,
-        timeout: Any = None,
-        undo: Any = None,
-        **kwargs: Any,
+        self, function: Any, /, *args: Any, retry: Any = None, timeout: Any = None, undo: Any = None, **kwargs: Any
     ) -> FlowCall[Any]:
         """Call a function once and record its result; a replay returns the recorded result.
 
@@ -391,7 +377,7 @@ class Flow(FlowBase):
         """
         return FlowCall(self._conductor, gather_call("gather", _awaitables("gather", branches), on_error, None))
 
-    def map(  # noqa: PLR0913 - the options of a step, by keyword
+    def map(
         self,
         function: Callable[[T], Coroutine[Any, Any, R]] | Callable[[T], R],
         items: Iterable[T],
@@ -450,7 +436,7 @@ class Flow(FlowBase):
         """
         return FlowCall(self._conductor, child_call(workflow, args, kwargs))
 
-    def transaction(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> FlowCall[Any]:
+    def transaction(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> FlowCall[Any]:
         """Call a function with a connection to the database of the app, and commit its writes and the record together.
 
         The effect of such a step takes place exactly once.

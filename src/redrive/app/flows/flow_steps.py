@@ -1,7 +1,5 @@
 """Functions as steps: their names, and the checks before a call is recorded."""
 
-# ruff: noqa: ANN401 - arguments and results of the user
-
 from __future__ import annotations
 
 import functools
@@ -13,15 +11,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from redrive.app.arguments import earlier_names, only_started, shown
-from redrive.app.flows.calls import (
-    GatherCall,
-    StepCall,
-    StepFunction,
-    Undo,
-    checked_event,
-    gather_call,
-    long_span,
-)
+from redrive.app.flows.calls import GatherCall, StepCall, StepFunction, Undo, checked_event, gather_call, long_span
 from redrive.app.payload import Returns, Signature
 from redrive.app.tasks.enqueue import durable_policy
 from redrive.app.tasks.task import Task
@@ -39,7 +29,7 @@ _functions: WeakKeyDictionary[Callable[..., Any], StepFunction] = WeakKeyDiction
 _declared: WeakKeyDictionary[Callable[..., Any], tuple[str, tuple[str, ...]]] = WeakKeyDictionary()
 
 
-def declare_step(function: Any, name: str | None, aka: str | Iterable[str]) -> None:
+def declare_step(function: object, name: str | None, aka: str | Iterable[str]) -> None:
     """Store the name under which a function is recorded as a step, and its earlier names."""
     if isinstance(function, Task):
         raise TaskDefinitionError(
@@ -92,7 +82,7 @@ def step_function(function: Any) -> StepFunction:
     return known
 
 
-def _described(function: Any) -> StepFunction:
+def _described(function: object) -> StepFunction:
     if not callable(function):
         hint = "; pass the function and its arguments, as in flow.step(charge, order)"
         if inspect.isawaitable(function):
@@ -150,7 +140,7 @@ def step_policy(retry: Policy | str | None, timeout: Duration | None, where: str
         return _parsed.__wrapped__(retry, limit, where)
 
 
-def undo_of(undo: Any, where: str) -> Undo:
+def undo_of(undo: object, where: str) -> Undo:
     """Return the function that takes a step back."""
     if isinstance(undo, Task):
         if undo.is_workflow:
@@ -162,14 +152,14 @@ def undo_of(undo: Any, where: str) -> Undo:
     return Undo(undo, named[0])
 
 
-def step_call(  # noqa: PLR0913 - the parts of the call
-    function: Any,
+def step_call(
+    function: object,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     *,
     retry: Policy | str | None,
     timeout: Duration | None,
-    undo: Any,
+    undo: object,
     line: str,
     transacted: bool = False,
 ) -> StepCall:
@@ -201,7 +191,7 @@ def _without_first(step: StepFunction) -> Signature:
     return _Rest(function, step.name)
 
 
-def map_call(function: Any, branches: list[Any], on_error: str, at_once: int) -> GatherCall:
+def map_call(function: object, branches: list[Any], on_error: str, at_once: int) -> GatherCall:
     """Describe branches that call one step each."""
     step = step_function(function)
     call = gather_call(f"map {step.name}", branches, on_error, at_once)

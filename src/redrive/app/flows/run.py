@@ -1,7 +1,5 @@
 """A handle on one run of a workflow."""
 
-# ruff: noqa: ANN401 - values, and connections of any library
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -158,7 +156,7 @@ class Run(Generic[R]):
         """Wait for the end of the run, and return its result; see `Job.result`."""
         return self.job.result(timeout)
 
-    async def aresult(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - as `result`
+    async def aresult(self, timeout: Duration | None = None) -> R:
         """Await the end of the run, and return its result; see `Job.result`."""
         if self._job_id is None:
             self._job_id = (await self.arecord()).job_id
@@ -167,7 +165,7 @@ class Run(Generic[R]):
     # ---------------------------------------------------------------- signals
 
     def signal(
-        self, name: str, value: object = None, *, key: str | None = None, using: Any = None, actor: str | None = None
+        self, name: str, value: object = None, *, key: str | None = None, using: object = None, actor: str | None = None
     ) -> bool:
         """Send a signal to the run, which ``flow.wait_for`` receives.
 
@@ -192,7 +190,7 @@ class Run(Generic[R]):
         return self._app.store.run(self._signal(name, value, key, actor), using=using) is not None
 
     async def asignal(
-        self, name: str, value: object = None, *, key: str | None = None, using: Any = None, actor: str | None = None
+        self, name: str, value: object = None, *, key: str | None = None, using: object = None, actor: str | None = None
     ) -> bool:
         """Send a signal to the run; see `signal`."""
         return await self._app.store.arun(self._signal(name, value, key, actor), using=using) is not None
@@ -338,14 +336,9 @@ class Run(Generic[R]):
     def _supply(self, step: str, value: object, actor: str | None) -> Procedure[None]:
         found = yield self._timeline()
         path = path_of(found, step)
-        assert path is not None  # noqa: S101 - a step was named
+        assert path is not None  # a step was named
         yield manage.supply(
-            self.workflow,
-            self.id,
-            path,
-            write_result(value),
-            actor=actor or self._app.actor,
-            now=self._app.now(),
+            self.workflow, self.id, path, write_result(value), actor=actor or self._app.actor, now=self._app.now()
         )
 
 
@@ -372,7 +365,7 @@ def _values(record: RunRecord) -> dict[str, Any]:
     return {} if record.values is None else msgspec.json.decode(record.values, type=dict[str, Any])
 
 
-def _value(record: RunRecord, name: str, kind: Any) -> Any:
+def _value(record: RunRecord, name: str, kind: object) -> Any:
     if record.values is None:
         return None
     raw = msgspec.json.decode(record.values, type=dict[str, msgspec.Raw]).get(name)

@@ -41,7 +41,7 @@ class Runs:
             checked_text(id, f"{workflow}: the id of a run"),
         )
 
-    def select(  # noqa: PLR0913 - the conditions, by keyword
+    def select(
         self,
         *,
         workflow: str | None = None,
@@ -67,7 +67,7 @@ class Runs:
         wanted = self._filter(workflow, state, hold, parent, before_id, limit)
         return [each.run for each in self._app.store.run(manage.select(wanted))]
 
-    async def aselect(  # noqa: PLR0913 - as `select`
+    async def aselect(
         self,
         *,
         workflow: str | None = None,
@@ -81,7 +81,7 @@ class Runs:
         wanted = self._filter(workflow, state, hold, parent, before_id, limit)
         return [each.run for each in await self._app.store.arun(manage.select(wanted))]
 
-    def _filter(  # noqa: PLR0913, PLR0917 - as `select`
+    def _filter(  # noqa: PLR0917 - as `select`
         self,
         workflow: str | None,
         state: State | str | None,
@@ -178,7 +178,7 @@ class Runs:
         return [made[each.workflow, each.id] for each in runs]
 
 
-def _member(kind: Any, field: str, value: Any) -> Any:  # noqa: ANN401 - of two classes
+def _member(kind: Any, field: str, value: Any) -> Any:
     try:
         return None if value is None else kind(value)
     except ValueError as error:

@@ -1,7 +1,5 @@
 """The low-level gate: single steps with a lease, a policy and an injected time, for code that is no workflow."""
 
-# ruff: noqa: ANN401 - results of any type
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -85,10 +83,10 @@ class StepGuard:
     @property
     def lease_until(self) -> datetime:
         """When another caller may acquire the step."""
-        assert self._step.due_at is not None  # noqa: S101 - a step that is executed has a lease
+        assert self._step.due_at is not None  # a step that is executed has a lease
         return self._step.due_at
 
-    def succeed(self, result: Any = None, *, now: datetime | None = None) -> None:
+    def succeed(self, result: object = None, *, now: datetime | None = None) -> None:
         """Record the result of the step, which every later `StepGate.acquire` returns.
 
         Args:
@@ -103,7 +101,7 @@ class StepGuard:
         """
         self._app.store.run(self._success(result, now))
 
-    async def asucceed(self, result: Any = None, *, now: datetime | None = None) -> None:
+    async def asucceed(self, result: object = None, *, now: datetime | None = None) -> None:
         """Record the result of the step; see `succeed`."""
         await self._app.store.arun(self._success(result, now))
 
@@ -146,7 +144,7 @@ class StepGuard:
         """Extend the lease of this execution; see `extend`."""
         self._step = await self._app.store.arun(self._extension(lease, now))
 
-    def _success(self, result: Any, now: datetime | None) -> Operation[StepRecord]:
+    def _success(self, result: object, now: datetime | None) -> Operation[StepRecord]:
         return gate.succeed(self._step, write_result(result), now=_instant(now, self._app))
 
     def _failure(self, error: BaseException | str, now: datetime | None) -> Operation[StepRecord]:

@@ -1,7 +1,5 @@
 """What the body of a ``def`` workflow works with."""
 
-# ruff: noqa: ANN401 - results of the user's functions
-
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -49,70 +47,58 @@ class SyncFlow(FlowBase):
         self,
         function: Callable[..., Coroutine[Any, Any, R]],
         /,
-        *args: Any,
+        *args: object,
         retry: Policy | str | None,
         timeout: Duration | None = None,
         undo: Callable[[R], Any] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> R: ...
     @overload
     def step(  # type: ignore[overload-cannot-match]
         self,
         function: Callable[..., Coroutine[Any, Any, R]],
         /,
-        *args: Any,
+        *args: object,
         timeout: Duration | None,
         undo: Callable[[R], Any] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> R: ...
     @overload
     def step(  # type: ignore[overload-cannot-match]
         self,
         function: Callable[..., Coroutine[Any, Any, R]],
         /,
-        *args: Any,
+        *args: object,
         undo: Callable[[R], Any] | None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> R: ...
     @overload
     def step(  # type: ignore[overload-cannot-match]
         self,
         function: Callable[..., R],
         /,
-        *args: Any,
+        *args: object,
         retry: Policy | str | None,
         timeout: Duration | None = None,
         undo: Callable[[R], Any] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> R: ...
     @overload
     def step(  # type: ignore[overload-cannot-match]
         self,
         function: Callable[..., R],
         /,
-        *args: Any,
+        *args: object,
         timeout: Duration | None,
         undo: Callable[[R], Any] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> R: ...
     @overload
     def step(  # type: ignore[overload-cannot-match]
-        self,
-        function: Callable[..., R],
-        /,
-        *args: Any,
-        undo: Callable[[R], Any] | None,
-        **kwargs: Any,
+        self, function: Callable[..., R], /, *args: object, undo: Callable[[R], Any] | None, **kwargs: object
     ) -> R: ...
     def step(
-        self,
-        function: Any,
-        /,
-        *args: Any,
-        retry: Any = None,
-        timeout: Any = None,
-        undo: Any = None,
-        **kwargs: Any,
+        self, function: Any, /, *args: Any, retry: Any = None, timeout: Any = None, undo: Any = None, **kwargs: Any
     ) -> Any:
         """Call a function once and record its result; see `Flow.step`."""
         call = step_call(function, args, kwargs, retry=retry, timeout=timeout, undo=undo, line=caller())
@@ -150,7 +136,7 @@ class SyncFlow(FlowBase):
         """Run branches at once, each in a thread, and return their results in their order; see `Flow.gather`."""
         return self._conductor.perform_in_thread(gather_call("gather", _functions("gather", branches), on_error, None))
 
-    def map(  # noqa: PLR0913 - the options of a step, by keyword
+    def map(
         self,
         function: Callable[[T], R],
         items: Iterable[T],
@@ -181,7 +167,7 @@ class SyncFlow(FlowBase):
         result: R = self._conductor.perform_in_thread(child_call(workflow, args, kwargs))
         return result
 
-    def transaction(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+    def transaction(self, function: Callable[..., R], /, *args: object, **kwargs: object) -> R:
         """Call a function with a connection, and commit its writes and the record together; see `Flow.transaction`."""
         call = step_call(function, args, kwargs, retry=None, timeout=None, undo=None, line=caller(), transacted=True)
         result: R = self._conductor.perform_in_thread(call)

@@ -1,7 +1,5 @@
 """Workflows: functions with recorded steps."""
 
-# ruff: noqa: ANN401 - runs have ids; connections of any library
-
 from __future__ import annotations
 
 import copy
@@ -42,7 +40,7 @@ class Workflow(Task[P, R, C, ...], Generic[P, R, C]):
     is_workflow: ClassVar[bool] = True
     injected: ClassVar[tuple[type, ...]] = (Flow, SyncFlow)
 
-    def __init__(  # noqa: PLR0913 - what the decorator takes
+    def __init__(
         self,
         app: AppProtocol,
         name: str,
@@ -83,9 +81,9 @@ class Workflow(Task[P, R, C, ...], Generic[P, R, C]):
     @overload
     def start(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
     @overload
-    def start(self, *args: Any, id: str | None, using: Any = None, **kwargs: Any) -> Run[R]: ...
+    def start(self, *args: object, id: str | None, using: object = None, **kwargs: object) -> Run[R]: ...
     @overload
-    def start(self, *args: Any, using: Any, **kwargs: Any) -> Run[R]: ...
+    def start(self, *args: object, using: object, **kwargs: object) -> Run[R]: ...
     def start(self, *args: Any, id: Any = None, using: Any = None, **kwargs: Any) -> Run[R]:
         """Start a run.
 
@@ -113,9 +111,9 @@ class Workflow(Task[P, R, C, ...], Generic[P, R, C]):
     @overload
     async def astart(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
     @overload
-    async def astart(self, *args: Any, id: str | None, using: Any = None, **kwargs: Any) -> Run[R]: ...
+    async def astart(self, *args: object, id: str | None, using: object = None, **kwargs: object) -> Run[R]: ...
     @overload
-    async def astart(self, *args: Any, using: Any, **kwargs: Any) -> Run[R]: ...
+    async def astart(self, *args: object, using: object, **kwargs: object) -> Run[R]: ...
     async def astart(self, *args: Any, id: Any = None, using: Any = None, **kwargs: Any) -> Run[R]:
         """Start a run; see `start`. On PostgreSQL ``using`` takes an asynchronous connection."""
         (started,) = await self.app.store.arun(self._starting(id, args, kwargs), using=using)
@@ -132,10 +130,10 @@ class Workflow(Task[P, R, C, ...], Generic[P, R, C]):
                 f"{self.name}: options({refused[0]}=...) is for jobs; a run is identified by start(id=...)"
             )
         made = copy.copy(self)
-        made._options = super().options(**options).defaults  # noqa: SLF001 - of the same class
+        made._options = super().options(**options).defaults  # of the same class
         return made
 
-    def debounce(self, *_: Any, **__: Any) -> Never:
+    def debounce(self, *_: object, **__: object) -> Never:
         """Refuse: each start of a run with another id is a run."""
         raise ConfigurationError(f"{self.name} is a workflow, and its runs are not debounced")
 
@@ -166,17 +164,17 @@ class Workflow(Task[P, R, C, ...], Generic[P, R, C]):
         return Run(self.app, self.name, started.id, job_id=started.job_id, created=started.created)
 
     # All ways to enqueue make their jobs here.
-    def _new(self, args: Any, kwargs: Any) -> Never:  # noqa: ARG002 - as of the base
+    def _new(self, args: object, kwargs: object) -> Never:  # noqa: ARG002 - as of the base
         raise ConfigurationError(only_started(self.name))
 
-    def _many(self, calls: Any) -> Never:  # noqa: ARG002 - as of the base
+    def _many(self, calls: object) -> Never:  # noqa: ARG002 - as of the base
         raise ConfigurationError(only_started(self.name))
 
-    def call(self, *_: Any, **__: Any) -> Never:
+    def call(self, *_: object, **__: object) -> Never:
         """Refuse: only a worker can run the steps of a run."""
         raise ConfigurationError(only_started(self.name))
 
-    async def acall(self, *_: Any, **__: Any) -> Never:
+    async def acall(self, *_: object, **__: object) -> Never:
         """Refuse; see `call`."""
         raise ConfigurationError(only_started(self.name))
 

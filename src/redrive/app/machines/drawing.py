@@ -133,7 +133,7 @@ class _Sheet:
 
     def _beside(self, kind: str, edge: Edge, backward: int, labels: list[str]) -> None:
         """Draw a transition that does not lead downwards, to the right of all states."""
-        assert edge.source is not None  # noqa: S101 - a start leads downwards
+        assert edge.source is not None  # a start leads downwards
         (x1, y1), (x2, y2) = self._at[edge.source], self._at[edge.target]
         x = self._wide + 20 + 30 * backward
         left, right = x2 + self._width(edge.target) / 2, x1 + self._width(edge.source) / 2

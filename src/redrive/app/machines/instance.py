@@ -1,7 +1,5 @@
 """An instance of a state machine, as it was read."""
 
-# ruff: noqa: ANN401 - events and data of the user may have any type
-
 from __future__ import annotations
 
 from datetime import datetime
@@ -73,7 +71,7 @@ class MachineInstance:
         """
         return self._machine.read_data(self.record.data)
 
-    def can(self, event: Any) -> bool:
+    def can(self, event: object) -> bool:
         """Return True if an event would change the state now, or if one of a class could.
 
         Args:

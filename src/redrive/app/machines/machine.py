@@ -1,7 +1,5 @@
 """A state machine: its states, and the events that are sent to its instances."""
 
-# ruff: noqa: ANN401 - events, data and connections of the user may have any type
-
 from __future__ import annotations
 
 import hashlib
@@ -22,14 +20,7 @@ from redrive.app.protocol import AppProtocol
 from redrive.app.recurring.refreshes import checked_key
 from redrive.app.tasks.task import Task
 from redrive.engine.diagram import as_mermaid
-from redrive.engine.machine import (
-    InstanceRecord,
-    MachineDefinition,
-    Move,
-    MoveStatus,
-    NextEvent,
-    step,
-)
+from redrive.engine.machine import InstanceRecord, MachineDefinition, Move, MoveStatus, NextEvent, step
 from redrive.engine.origin import of_machine
 from redrive.errors import MachineDefinitionError, NoTransition
 from redrive.observe.listeners import DEBUG, heard
@@ -63,7 +54,7 @@ class Machine(MachineHandle):
     has succeeded, the instance is in that state.
     """
 
-    def __init__(  # noqa: PLR0913 - the options of a machine, by keyword
+    def __init__(
         self,
         app: AppProtocol,
         registry: MachineRegistrar,
@@ -99,7 +90,7 @@ class Machine(MachineHandle):
             return self.state(start=True, **options)
         return self.state(start=True)(function)
 
-    def state(  # noqa: PLR0913 - the options of a state, by keyword
+    def state(
         self,
         *,
         after: StateTask | str | Sequence[StateTask | str] = (),
@@ -216,12 +207,12 @@ class Machine(MachineHandle):
     def send(
         self,
         instance: str,
-        event: Any,
+        event: object,
         /,
         *,
         key: str | None = None,
         busy: Literal["raise", "queue", "drop"] | None = None,
-        using: Any = None,
+        using: object = None,
     ) -> Sent:
         """Send an event to an instance; its first event creates it.
 
@@ -262,12 +253,12 @@ class Machine(MachineHandle):
     async def asend(
         self,
         instance: str,
-        event: Any,
+        event: object,
         /,
         *,
         key: str | None = None,
         busy: Literal["raise", "queue", "drop"] | None = None,
-        using: Any = None,
+        using: object = None,
     ) -> Sent:
         """Send an event to an instance; see `send`. On PostgreSQL ``using`` takes an asynchronous connection."""
         sent, turn, begun = self._sending(instance, event, key, busy)
@@ -279,7 +270,7 @@ class Machine(MachineHandle):
         return self._after_turn(answer, await self.app.store.arun(turn()))
 
     def _sending(
-        self, instance: str, event: Any, key: str | None, busy: str | None
+        self, instance: str, event: object, key: str | None, busy: str | None
     ) -> tuple[Operation[Sent], Callable[[], Operation[tuple[EventTurn, ...]]], list[int]]:
         """Return the operation that sends an event, the one that starts it if it waits, and a list for a new job."""
         self.app.check()
@@ -337,8 +328,8 @@ class Machine(MachineHandle):
             )
         )
 
-    def _chosen(  # noqa: PLR0913, PLR0917 - what a choice depends on
-        self, key: str, state: str | None, event_type: str, event: Any, payload: bytes, data: Any
+    def _chosen(  # noqa: PLR0917 - what a choice depends on
+        self, key: str, state: str | None, event_type: str, event: object, payload: bytes, data: object
     ) -> Choice:
         """Choose the transition of an event."""
         found = step(self.definition, state, event_type, event, data)
@@ -358,7 +349,7 @@ class Machine(MachineHandle):
         value, data = codec.read_event(payload), self.read_data(instance.data)
         return self._chosen(instance.key, instance.state, event, value, payload, data)
 
-    def next_event(self, key: str, state: str, event: Any, data: Any) -> NextEvent:
+    def next_event(self, key: str, state: str, event: object, data: object) -> NextEvent:
         """Return the effect that begins the next transition from a state; raise `NoTransition` if there is none."""
         name, codec = event_name(type(event)), self._states.codec_of(type(event))
         found = step(self.definition, state, name, event, data)

@@ -53,7 +53,7 @@ class MachineHandle:
         self.name = name
 
     @property
-    def _found(self) -> Any:  # noqa: ANN401 - a machine; its module imports this one
+    def _found(self) -> Any:
         return self.app.machines.find(self.name)
 
     # ---------------------------------------------------------------- reading
@@ -346,7 +346,7 @@ class Machines:
         """Count instances; see `counts`."""
         return await self._app.store.arun(manage.counts())
 
-    def find(self, machine: str) -> Any:  # noqa: ANN401 - a machine; its module imports this one
+    def find(self, machine: str) -> Any:
         """Return a machine of the code.
 
         Raises:
@@ -362,11 +362,7 @@ class Machines:
 
 
 def _select(
-    machine: str,
-    state: str | None,
-    status: Any,  # noqa: ANN401 - checked here
-    after: str,
-    limit: int,
+    machine: str, state: str | None, status: Any, after: str, limit: int
 ) -> Operation[tuple[InstanceRecord, ...]]:
     wanted = None if status is None else member(InstanceStatus, "status", status)
     return manage.select(
@@ -380,7 +376,7 @@ def _check_state(machine: MachineProtocol, state: str) -> None:
         raise MachineDefinitionError(f"machine {machine.name!r} has no state {state!r}; known states: {known}")
 
 
-def _summed(pairs: Any) -> dict[str, int]:  # noqa: ANN401 - pairs of a state and a number
+def _summed(pairs: Any) -> dict[str, int]:
     found: dict[str, int] = {}
     for state, number in pairs:
         found[state] = found.get(state, 0) + number

@@ -1,7 +1,5 @@
 """The task behind a state of a machine: its handler, and the JSON of its event and of the data of instances."""
 
-# ruff: noqa: ANN401 - values and annotations of the user may have any type
-
 from __future__ import annotations
 
 import inspect
@@ -54,7 +52,7 @@ class StateTask(Task[..., Any, Any, ...]):
         label: the name of the state; the name of the task is that of the machine, a point, and this.
     """
 
-    def __init__(  # noqa: PLR0913 - those of a task, and those of a state
+    def __init__(
         self,
         app: AppProtocol,
         name: str,
@@ -117,7 +115,7 @@ class StateTask(Task[..., Any, Any, ...]):
     def _open(self) -> bytes:
         return b"{" + msgspec.json.encode(self.signature.payload[0]) + b":"
 
-    def write_event(self, event: Any) -> bytes:
+    def write_event(self, event: object) -> bytes:
         """Return an event as JSON; raise `PayloadError` if it does not arrive as it is."""
         return self.signature.write((event,), {})[len(self._open) : -1]
 
@@ -194,7 +192,7 @@ class StateTask(Task[..., Any, Any, ...]):
         return _positive(given[0], where), given[1]
 
 
-def event_name(kind: Any) -> str:
+def event_name(kind: object) -> str:
     """Return the name of the class of an event."""
     return kind.__name__ if isinstance(kind, type) else type_name(kind)
 
@@ -206,7 +204,7 @@ def _positive(value: Any, where: str) -> timedelta:
     return found
 
 
-def _classes(given: Any, where: str) -> tuple[type, ...]:
+def _classes(given: object, where: str) -> tuple[type, ...]:
     if not isinstance(given, Iterable) or isinstance(given, str):
         raise MachineDefinitionError(f"{where}: ignore takes a list of classes of events, got {given!r}")
     found = tuple(given)
@@ -249,7 +247,7 @@ def _takes(function: Any, count: int) -> bool:
 class DataCodec:
     """The JSON of the data of instances."""
 
-    def __init__(self, kind: Any, machine: str) -> None:
+    def __init__(self, kind: object, machine: str) -> None:
         self.kind = kind
         self._machine = machine
         problem = unsupported(kind)
@@ -257,7 +255,7 @@ class DataCodec:
             raise MachineDefinitionError(f"machine {machine!r}: its data cannot be stored: {problem}")
         self._decoder = msgspec.json.Decoder(kind, dec_hook=dec_hook)
 
-    def write(self, value: Any) -> bytes:
+    def write(self, value: object) -> bytes:
         """Return data as JSON, after a check that it can be read again."""
         try:
             raw = msgspec.json.encode(value, enc_hook=enc_hook)

@@ -1,7 +1,5 @@
 """The states of a machine, and the definition that they make."""
 
-# ruff: noqa: ANN401 - events and references to states may have any type
-
 from __future__ import annotations
 
 import hashlib
@@ -49,7 +47,7 @@ class MachineStates:
         states = {task.label: task.defined(self._name_of, None) for task in known}
         MachineDefinition(self.name, states).check_added(states[added.label])
 
-    def _name_of(self, given: Any, where: str) -> str:
+    def _name_of(self, given: object, where: str) -> str:
         if isinstance(given, StateTask):
             if self.tasks.get(given.label) is not given:
                 raise MachineDefinitionError(f"{where}={given!r} is a state of another machine")

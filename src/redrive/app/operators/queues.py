@@ -82,7 +82,7 @@ class Queue:
         """End a pause; see `resume`."""
         return await self._app.store.arun(self._change(QueueChange(paused=False), actor))
 
-    def limit(  # noqa: PLR0913 - the limits of a queue, by keyword
+    def limit(
         self,
         *,
         concurrency: int | UnsetType | None = UNSET,
@@ -110,7 +110,7 @@ class Queue:
         )
         return self._app.store.run(self._change(change, actor))
 
-    async def alimit(  # noqa: PLR0913 - as `limit`
+    async def alimit(
         self,
         *,
         concurrency: int | UnsetType | None = UNSET,

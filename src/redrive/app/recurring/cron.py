@@ -32,7 +32,7 @@ class Cron(ScheduledTask[P, R, C, Q], Generic[P, R, C, Q]):
     audit log, by default ``user@host`` of this process.
     """
 
-    def __init__(  # noqa: PLR0913 - those of a task, and those of a cron
+    def __init__(
         self,
         app: AppProtocol,
         name: str,
@@ -44,7 +44,7 @@ class Cron(ScheduledTask[P, R, C, Q], Generic[P, R, C, Q]):
         tz: str,
         overlap: Overlap,
         catch_up: CatchUp,
-        window: Any,  # noqa: ANN401 - a span, as `parse_duration` takes it
+        window: Any,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(app, name, function, options, traits=traits)

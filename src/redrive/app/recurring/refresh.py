@@ -1,7 +1,5 @@
 """A task that refreshes many items, each on a schedule and with retries between planned times."""
 
-# ruff: noqa: ANN401 - a connection of any library
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -121,7 +119,7 @@ class Refresh(ScheduledTask[P, R, C, Q], TrackOptions[P], Generic[P, R, C, Q]):
     ``user@host`` of this process.
     """
 
-    def __init__(  # noqa: PLR0913 - those of a task, and those of a refresh
+    def __init__(
         self,
         app: AppProtocol,
         name: str,

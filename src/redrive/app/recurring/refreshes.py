@@ -1,7 +1,5 @@
 """The items of refreshes: read them, and act on them."""
 
-# ruff: noqa: ANN401 - a connection of any library
-
 from __future__ import annotations
 
 from typing import Any

@@ -66,7 +66,7 @@ class Schedules:
         """Read the row of a schedule; see `redrive.Cron.state`."""
         return await self._app.store.arun(schedules.get(name))
 
-    def create(  # noqa: PLR0913 - the options of a cron, by keyword
+    def create(
         self,
         name: str,
         when: str,
@@ -126,7 +126,7 @@ class Schedules:
         )
         return self._app.store.run(self._create(cron, actor, replace=replace))
 
-    async def acreate(  # noqa: PLR0913 - as `create`
+    async def acreate(
         self,
         name: str,
         when: str,
@@ -161,7 +161,7 @@ class Schedules:
         name: str,
         task: Task[Any, Any, Any] | str,
         arguments: Mapping[str, Any] | None,
-        **options: Any,  # noqa: ANN401 - those of `Enqueuer.options`
+        **options: Any,
     ) -> JobTemplate:
         """Check the name and the task of a cron, and return its jobs."""
         self._app.check()
@@ -272,7 +272,7 @@ def _occurrences(name: str, before: datetime | None, limit: int) -> Operation[tu
     return schedules.occurrences(name, before=end, limit=limit)
 
 
-def cron_definition(  # noqa: PLR0913 - the options of a cron, by keyword
+def cron_definition(
     name: str,
     pattern: str,
     made: JobTemplate,
@@ -280,7 +280,7 @@ def cron_definition(  # noqa: PLR0913 - the options of a cron, by keyword
     tz: str,
     overlap: Overlap,
     catch_up: CatchUp,
-    window: Any,  # noqa: ANN401 - a span, as `parse_duration` takes it
+    window: Any,
 ) -> CronDefinition:
     """Return the definition of a cron, checked."""
     if not isinstance(pattern, str):

@@ -39,7 +39,7 @@ class CatchRequest(Generic[T]):
     job_id: int
 
 
-def request_hint(catch: Signature) -> Any:  # noqa: ANN401 - a type form
+def request_hint(catch: Signature) -> Any:
     """Return the ``T`` of a catch task's ``CatchRequest[T]``, Any for a bare ``CatchRequest``."""
     hint = catch.hints.get(catch.payload[0]) if len(catch.payload) == 1 else None
     if hint is CatchRequest:

@@ -1,7 +1,5 @@
 """The options of jobs, and the methods that enqueue them."""
 
-# ruff: noqa: ANN401 - a connection of any library; P cannot name `using`
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
@@ -89,7 +87,7 @@ class Enqueuer(Generic[P, R]):
             for what in ("key", "partition", "idempotency_key"):
                 check_name(getattr(options, what), f"{self.name}: {what}", self.signature.parameters)
 
-    def options(  # noqa: PLR0913 - the options of a job, by keyword
+    def options(
         self,
         *,
         delay: Duration | None = None,
@@ -200,7 +198,7 @@ class Enqueuer(Generic[P, R]):
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
     @overload
-    def enqueue(self, *args: Any, using: Any, **kwargs: Any) -> Job[R]: ...
+    def enqueue(self, *args: object, using: object, **kwargs: object) -> Job[R]: ...
     def enqueue(self, *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
         """Enqueue a job.
 
@@ -232,13 +230,13 @@ class Enqueuer(Generic[P, R]):
     @overload
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
     @overload
-    async def aenqueue(self, *args: Any, using: Any, **kwargs: Any) -> Job[R]: ...
+    async def aenqueue(self, *args: object, using: object, **kwargs: object) -> Job[R]: ...
     async def aenqueue(self, *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
         """Enqueue a job; see `enqueue`. On PostgreSQL ``using`` takes an asynchronous connection."""
         (job,) = await self._aput([self._new(args, kwargs)], using)
         return job
 
-    def enqueue_many(self, calls: Iterable[Any], *, using: Any = None) -> list[Job[R]]:
+    def enqueue_many(self, calls: Iterable[Any], *, using: object = None) -> list[Job[R]]:
         """Enqueue many jobs, all or none.
 
         Args:
@@ -257,7 +255,7 @@ class Enqueuer(Generic[P, R]):
         """
         return self._put(self._many(calls), using)
 
-    async def aenqueue_many(self, calls: Iterable[Any], *, using: Any = None) -> list[Job[R]]:
+    async def aenqueue_many(self, calls: Iterable[Any], *, using: object = None) -> list[Job[R]]:
         """Enqueue many jobs, all or none; see `enqueue_many`."""
         return await self._aput(self._many(calls), using)
 
@@ -329,7 +327,7 @@ class Enqueuer(Generic[P, R]):
         if self.signature.known:
             self.app.check_policy(self._options.policy.policy, self.signature)
 
-    def _put(self, new: list[NewJob], using: Any) -> list[Job[R]]:
+    def _put(self, new: list[NewJob], using: object) -> list[Job[R]]:
         held = self._joined(using)
         if held is not None:
             loan = held.loans[0] if self.app.store.local else None
@@ -344,7 +342,7 @@ class Enqueuer(Generic[P, R]):
         watched.emit(placed)
         return self._handles(placed, using)
 
-    async def _aput(self, new: list[NewJob], using: Any) -> list[Job[R]]:
+    async def _aput(self, new: list[NewJob], using: object) -> list[Job[R]]:
         held = self._joined(using)
         if held is not None:
             loan = held.loans[1] if self.app.store.local else None

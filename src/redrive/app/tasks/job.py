@@ -31,7 +31,7 @@ class Job(Generic[R]):
         enqueued_at: when this process has enqueued it, by the database's clock; None if it did not.
     """
 
-    def __init__(  # noqa: PLR0913 - what an enqueue knows, by keyword
+    def __init__(
         self,
         app: AppProtocol,
         number: int,
@@ -75,8 +75,8 @@ class Job(Generic[R]):
         """The reason why it was not running when it was last read, in one line."""
         if self._record is None or self._around is None:
             self.refresh()
-        assert self._record is not None  # noqa: S101 - it was read
-        assert self._around is not None  # noqa: S101 - the same
+        assert self._record is not None  # it was read
+        assert self._around is not None  # the same
         return why_not_running(self._record, self._around)
 
     @property
@@ -179,7 +179,7 @@ class Job(Generic[R]):
         until = waiting.until(timeout)
         return waiting.wait(self._app.store, self._result(timeout, until), until, f"job {self.id}")
 
-    async def aresult(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - as `result`
+    async def aresult(self, timeout: Duration | None = None) -> R:
         """Await the end of the job and return its result; see `result`."""
         until = waiting.until(timeout)
         return await waiting.await_(self._app.store, self._result(timeout, until), until, f"job {self.id}")

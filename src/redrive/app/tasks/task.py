@@ -110,7 +110,7 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
     #: The annotations of the parameter that the worker passes.
     injected: ClassVar[tuple[type, ...]] = (Context,)
 
-    def __class_getitem__(cls, parts: Any) -> Any:  # noqa: ANN401 - the parts of a type
+    def __class_getitem__(cls, parts: object) -> Any:
         """Return the type with these parts; a missing fourth part is the first one."""
         full = (*parts, parts[0]) if isinstance(parts, tuple) and len(parts) == _PARTS - 1 else parts
         return super().__class_getitem__(full)  # type: ignore[misc]  # of Generic, which type checkers do not declare
@@ -168,7 +168,7 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
     def __repr__(self) -> str:
         return f"<task {self.name}>"
 
-    def call(self, *args: Any, policy: Policy | str, **kwargs: Any) -> R:  # noqa: ANN401 - P cannot name `policy`
+    def call(self, *args: object, policy: Policy | str, **kwargs: object) -> R:
         """Call the function in this process, and repeat it under the caller's policy. Nothing survives a crash.
 
         A call with an unknown outcome (cut off by its timeout, for example) is repeated only if the task is declared
@@ -195,7 +195,7 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
         function = cast("Callable[..., R]", self.function)
         return self._check_result(self._call_policy(policy).call(function, *args, **kwargs))
 
-    async def acall(self, *args: Any, policy: Policy | str, **kwargs: Any) -> R:  # noqa: ANN401 - see `call`
+    async def acall(self, *args: object, policy: Policy | str, **kwargs: object) -> R:
         """Call the function in this process under the caller's policy, with asyncio; a ``def`` runs in a thread.
 
         See `call`.

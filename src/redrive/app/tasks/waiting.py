@@ -1,7 +1,5 @@
 """Waits for the ends of jobs: the loops of `Job.result` and `App.results`, and the steps of a wait for several jobs."""
 
-# ruff: noqa: ANN401 - timeouts, rows and results have many types
-
 from __future__ import annotations
 
 import asyncio
@@ -138,7 +136,7 @@ def value(app: AppProtocol, end: End, raw: bytes | None) -> Any:
 def collect(
     app: AppProtocol,
     wanted: Sequence[tuple[int, datetime | None]],
-    timeout: Any,
+    timeout: object,
     until: float,
     *,
     return_exceptions: bool,

@@ -1,7 +1,5 @@
 """Subscriptions: the functions that get the events of a topic, and the handles on their cursors."""
 
-# ruff: noqa: ANN401 - events of the user
-
 from __future__ import annotations
 
 import typing
@@ -145,7 +143,7 @@ class EventSignature(Signature):
         values = [self._topic.decode(each.type, each.version, each.event) for each in found]
         return {self.parameter: values if self._batch else values[0]}
 
-    def read_request(self, raw: bytes, hint: Any) -> tuple[Any, Any]:
+    def read_request(self, raw: bytes, hint: object) -> tuple[Any, Any]:
         """Return the event of a failed delivery for its catch task, and the type of the events."""
         (event,) = envelopes(raw)
         if hint in (Any, object):
@@ -326,7 +324,7 @@ def checked_shards(number: Any, what: str) -> int:
     return int(number)
 
 
-def checked_position(to: Any) -> Position:
+def checked_position(to: object) -> Position:
     """Return a position to which a cursor can be moved."""
     if to in ("beginning", "end"):
         return str(to)
@@ -352,7 +350,7 @@ class Subscription(Task[Any, None, Any, Any], SubscriptionHandle):
         definition: the subscription as workers declare it in the database.
     """
 
-    def __init__(  # noqa: PLR0913 - the settings of a subscription
+    def __init__(
         self,
         app: AppProtocol,
         name: str,

@@ -1,7 +1,5 @@
 """Topics: publish events, and subscribe functions to them."""
 
-# ruff: noqa: ANN401 - events of the user, and a connection of any library
-
 from __future__ import annotations
 
 import types
@@ -47,7 +45,7 @@ FEEDING = "1000000000 1s 1m"
 class Registrar(Protocol):
     """The part of the registry of an app that topics use."""
 
-    def subscription(self, function: Callable[..., Any], **settings: Any) -> Subscription:
+    def subscription(self, function: Callable[..., Any], **settings: object) -> Subscription:
         """Register a function as a subscription."""
 
 
@@ -72,8 +70,8 @@ class Topic(Generic[E]):
     `redrive.App.topic` makes it.
     """
 
-    def __init__(  # noqa: PLR0913 - the options of a topic, by keyword
-        self, app: AppProtocol, registry: Registrar, name: str, hint: Any, *, version: int = 1, keep: Retention
+    def __init__(
+        self, app: AppProtocol, registry: Registrar, name: str, hint: object, *, version: int = 1, keep: Retention
     ) -> None:
         self.app = app
         self.name = _checked_name(name, "the name of a topic")
@@ -183,7 +181,7 @@ class Topic(Generic[E]):
 
     # ---------------------------------------------------------------- publish
 
-    def publish(self, event: E, *, key: str | None = None, using: Any = None, immediate: bool = False) -> None:
+    def publish(self, event: E, *, key: str | None = None, using: object = None, immediate: bool = False) -> None:
         """Publish an event.
 
         Inside the handler of a job, without ``using``, it is published when the attempt succeeds, in the same
@@ -207,7 +205,9 @@ class Topic(Generic[E]):
         if operation is not None:
             self.app.store.run(operation, using=using)
 
-    async def apublish(self, event: E, *, key: str | None = None, using: Any = None, immediate: bool = False) -> None:
+    async def apublish(
+        self, event: E, *, key: str | None = None, using: object = None, immediate: bool = False
+    ) -> None:
         """Publish an event; see `publish`. On PostgreSQL ``using`` takes an asynchronous connection."""
         operation = self._publishing([self._new(event, key)], using, immediate=immediate)
         if operation is not None:
@@ -218,7 +218,7 @@ class Topic(Generic[E]):
         events: Iterable[E],
         *,
         key: Callable[[E], str | None] | None = None,
-        using: Any = None,
+        using: object = None,
         immediate: bool = False,
     ) -> None:
         """Publish events in this order, all or none; see `publish`.
@@ -242,7 +242,7 @@ class Topic(Generic[E]):
         events: Iterable[E],
         *,
         key: Callable[[E], str | None] | None = None,
-        using: Any = None,
+        using: object = None,
         immediate: bool = False,
     ) -> None:
         """Publish events in this order, all or none; see `publish_many`."""
@@ -293,7 +293,7 @@ class Topic(Generic[E]):
             f"topic {self.name!r} takes events of the type {expected}, got {type_name(type(event))}: {shown(event)}"
         )
 
-    def _publishing(self, new: list[NewEvent], using: Any, *, immediate: bool) -> Operation[None] | None:
+    def _publishing(self, new: list[NewEvent], using: object, *, immediate: bool) -> Operation[None] | None:
         """Return the operation that publishes; None if the attempt that runs here publishes at its end."""
         if not new:
             return None
@@ -305,7 +305,7 @@ class Topic(Generic[E]):
 
     # ---------------------------------------------------------------- subscribe
 
-    def subscribe(  # noqa: PLR0913 - the options of a subscription, by keyword
+    def subscribe(
         self,
         name: str,
         *,
@@ -385,8 +385,8 @@ class Topic(Generic[E]):
 
         return register
 
-    def _definition(  # noqa: PLR0913, PLR0917 - the settings of a subscription
-        self, name: str, order: Order, dead: str, wanted: Iterable[type] | None, shards: int, start: Any
+    def _definition(  # noqa: PLR0917 - the settings of a subscription
+        self, name: str, order: Order, dead: str, wanted: Iterable[type] | None, shards: int, start: object
     ) -> SubscriptionDefinition:
         label = task_name(self.name, name)
         taken: tuple[str, ...] | None = None
@@ -414,7 +414,7 @@ class Topic(Generic[E]):
         )
 
 
-def checked_start(start: Any, label: str) -> Position:
+def checked_start(start: object, label: str) -> Position:
     """Return where a new subscription begins."""
     if start in ("beginning", "latest"):
         return str(start)
@@ -427,7 +427,7 @@ def checked_start(start: Any, label: str) -> Position:
     )
 
 
-def name_of(kind: Any) -> str:
+def name_of(kind: object) -> str:
     """Return the name under which events of a type are stored."""
     origin = typing.get_origin(kind) or kind
     return getattr(origin, "__name__", None) or str(origin)
@@ -441,7 +441,7 @@ def _chosen(kind: type[C], value: Any, what: str) -> C:
         raise ConfigurationError(f"{what} is one of {known}, got {shown(value)}") from None
 
 
-def _is_union(hint: Any) -> bool:
+def _is_union(hint: object) -> bool:
     return typing.get_origin(hint) in (typing.Union, types.UnionType)
 
 
@@ -459,7 +459,7 @@ def _check_order(label: str, order: Order, dead: str, *, is_shared: bool) -> Non
         )
 
 
-def _checked_name(name: Any, what: str) -> str:
+def _checked_name(name: object, what: str) -> str:
     text = checked_text(name, what)
     if any(each in text for each in _SEPARATORS) or not text.strip():
         raise ConfigurationError(f"{what} must not contain any of {' '.join(_SEPARATORS)}, got {shown(name)}")

@@ -71,7 +71,7 @@ class DevWorker:
             if self._worker.abandoned or self._is_stopping:
                 return
             for by, done in self._steps:
-                assert self._clock is not None  # noqa: S101 - otherwise nothing advances it
+                assert self._clock is not None  # otherwise nothing advances it
                 self._clock.advance(by)
                 done.set_result(None)
             self._steps.clear()

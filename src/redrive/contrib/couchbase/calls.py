@@ -53,7 +53,7 @@ class CouchbaseCalls:
         self,
         method: Callable[..., Awaitable[T]],
         *args: object,
-        timeout: Duration | None = "2500ms",  # noqa: ASYNC109 - the SDK takes it, and so does its user
+        timeout: Duration | None = "2500ms",
         context: Mapping[str, object] | None = None,
         **options: object,
     ) -> T:
@@ -82,7 +82,7 @@ class CouchbaseCalls:
         self,
         method: Callable[..., Any],
         *args: object,
-        timeout: Duration | None = None,  # noqa: ASYNC109 - the same
+        timeout: Duration | None = None,
         context: Mapping[str, object] | None = None,
         **options: object,
     ) -> list[Any]:

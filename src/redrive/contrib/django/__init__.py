@@ -60,7 +60,7 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+def __getattr__(name: str) -> Any:
     """Load a public name at its first use."""
     module = _MODULES.get(name)
     if module is None:

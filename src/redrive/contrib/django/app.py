@@ -60,7 +60,7 @@ class DjangoApp(App):
                     self.cron(pattern, name=name, **options)(connected(function))
         return super().tasks
 
-    def adopt(self, task: Any) -> Task[Any, Any, Any]:  # noqa: ANN401 - Django's Task
+    def adopt(self, task: Any) -> Task[Any, Any, Any]:
         """Register one of Django's tasks, and return the task of redrive."""
         with _LOCK:
             known = super().tasks
@@ -99,7 +99,7 @@ class DjangoApp(App):
             return self.adopt(task)
         return found
 
-    def source(self, name: str) -> Any:  # noqa: ANN401 - Django's Task
+    def source(self, name: str) -> Any:
         """Return Django's task with the jobs of this name; None if there is none."""
         found = self.find(name)
         return None if found is None else self._sources.get(found.name)
@@ -123,7 +123,7 @@ class DjangoApp(App):
         super().close()
 
 
-def find_task(path: str) -> Any:  # noqa: ANN401 - Django's Task
+def find_task(path: str) -> Any:
     """Import one of Django's tasks by the path of its function; None if there is no task."""
     try:
         found = import_string(path)
@@ -135,7 +135,7 @@ def find_task(path: str) -> Any:  # noqa: ANN401 - Django's Task
     return found if isinstance(found, compat.Task) and found.module_path == path else None
 
 
-def record_task(alias: str, task: Any) -> None:  # noqa: ANN401 - Django's Task
+def record_task(alias: str, task: Any) -> None:
     """Record a task of Django for the backend with an alias."""
     # The first task of a path is the original; others are copies for one enqueue.
     _DEFINED.setdefault(alias, {}).setdefault(task.module_path, task)
@@ -159,7 +159,7 @@ def _close_apps(*, setting: str, **_: object) -> None:
                 _APPS.popitem()[1].close()
 
 
-def _disconnect_apps(*, connection: Any, **_: object) -> None:  # noqa: ANN401 - a connection of Django
+def _disconnect_apps(*, connection: Any, **_: object) -> None:
     """Close the databases of all Apps before Django creates, copies or drops a database; a later use opens them."""
     # Django connects without a database only for these, and PostgreSQL refuses them while others are connected.
     if connection.alias == NO_DB_ALIAS:

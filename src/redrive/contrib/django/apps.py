@@ -27,13 +27,13 @@ class RedriveConfig(AppConfig):  # type: ignore[misc] # Django has no type infor
             autodiscover_modules("tasks")
 
 
-def _check(**_: Any) -> list[Any]:  # noqa: ANN401 - Django's
+def _check(**_: object) -> list[Any]:
     from redrive.contrib.django.checks import problems
 
     return [problem for backend in redrive_backends() for problem in problems(backend)]
 
 
-def _migrate(using: str, **_: Any) -> None:  # noqa: ANN401 - Django's
+def _migrate(using: str, **_: object) -> None:
     """Create or migrate the tables of redrive in this database."""
     # The first use would do it too, but may be inside a transaction, and would then wait for a lock of that.
     for backend in redrive_backends():

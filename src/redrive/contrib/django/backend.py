@@ -36,12 +36,12 @@ class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has
         """The redrive App of this backend."""
         return app_of(self.alias, self.options)
 
-    def validate_task(self, task: Any) -> None:  # noqa: ANN401 - Django's Task
+    def validate_task(self, task: object) -> None:
         """Check a task as Django does, and record it."""
         super().validate_task(task)
         record_task(self.alias, task)
 
-    def enqueue(self, task: Any, args: Any, kwargs: Any, **options: Any) -> Any:  # noqa: ANN401 - Django's, and the user's
+    def enqueue(self, task: Any, args: Any, kwargs: Any, **options: Any) -> Any:
         """Enqueue a job and return its ``TaskResult``.
 
         The job is stored when this returns, or, inside a transaction, when that commits. ``task.enqueue(...)`` calls
@@ -74,11 +74,11 @@ class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has
         compat.task_enqueued.send(type(self), task_result=new)
         return new
 
-    async def aenqueue(self, task: Any, args: Any, kwargs: Any, **options: Any) -> Any:  # noqa: ANN401 - see `enqueue`
+    async def aenqueue(self, task: object, args: object, kwargs: object, **options: object) -> Any:
         """Enqueue a job and return its ``TaskResult``; see `enqueue`."""
         return await sync_to_async(self.enqueue, thread_sensitive=True)(task, args, kwargs, **options)
 
-    def get_result(self, result_id: str) -> Any:  # noqa: ANN401 - Django's TaskResult
+    def get_result(self, result_id: str) -> Any:
         """Return the ``TaskResult`` of a job by its id.
 
         Raises:
@@ -91,11 +91,11 @@ class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has
             raise compat.TaskResultDoesNotExist(result_id)
         return found
 
-    def check(self, **_: Any) -> Iterable[Any]:  # noqa: ANN401 - Django's
+    def check(self, **_: object) -> Iterable[Any]:
         """Return the problems of the settings; see `redrive.contrib.django.checks`."""
         return checks.backend_problems(self)
 
-    def _new(self, task: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - Django's, and the user's
+    def _new(self, task: object, args: object, kwargs: object) -> Any:
         return compat.TaskResult(
             task=task,
             id="",
@@ -111,7 +111,7 @@ class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has
             worker_ids=[],
         )
 
-    def _using(self) -> Any:  # noqa: ANN401 - a connection of sqlite3 or psycopg
+    def _using(self) -> Any:
         """Return the connection with an open transaction, if it is to the database of the jobs."""
         app = self.app
         if app.options.database is None or app.url == "memory://":
@@ -123,7 +123,7 @@ class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has
         connection.ensure_connection()
         return connection.connection
 
-    def _delay(self, run_after: Any, using: Any) -> timedelta:  # noqa: ANN401 - a datetime, and see `_using`
+    def _delay(self, run_after: Any, using: Any) -> timedelta:
         if run_after is None:
             return timedelta(0)
         due_at = timezone.make_aware(run_after) if timezone.is_naive(run_after) else run_after

@@ -27,7 +27,7 @@ from redrive.errors import ConfigurationError
 APP = "redrive.contrib.django"
 
 
-def backend_problems(backend: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - a RedriveBackend
+def backend_problems(backend: object) -> Iterable[CheckMessage]:
     """Return the problems of one backend, unless the app of redrive reports them."""
     if apps.is_installed(APP):
         return []
@@ -35,7 +35,7 @@ def backend_problems(backend: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - 
     return [Warning("The app of redrive is not installed.", hint=hint, id="redrive.W001"), *problems(backend)]
 
 
-def problems(backend: Any) -> Iterator[CheckMessage]:  # noqa: ANN401 - a RedriveBackend
+def problems(backend: Any) -> Iterator[CheckMessage]:
     """Yield the problems of one backend."""
     try:
         app: DjangoApp = backend.app

@@ -15,7 +15,7 @@ from django.apps import apps
 from redrive.errors import AppLoadError
 
 
-def __getattr__(alias: str) -> Any:  # noqa: ANN401 - a DjangoApp
+def __getattr__(alias: str) -> Any:
     """Return the App of the backend with this alias, and set Django up if necessary."""
     if alias.startswith("_"):
         raise AttributeError(alias)

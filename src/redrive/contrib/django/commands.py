@@ -53,13 +53,13 @@ class RetryingCommand(BaseCommand):  # type: ignore[misc] # Django has no type i
     retry: ClassVar[Policy | str] = "3 1s 1m"
     retry_on: ClassVar[type[BaseException] | Iterable[type[BaseException]]] = Exception
 
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:  # noqa: ANN401 - Django's
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: object) -> CommandParser:
         """Add ``--no-retry`` to the options of the command."""
         parser: CommandParser = super().create_parser(prog_name, subcommand, **kwargs)
         parser.add_argument("--no-retry", action="store_true", help="Make one attempt only.")
         return parser
 
-    def execute(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - Django's
+    def execute(self, *args: object, **options: object) -> Any:
         """Run `handle` under the policy, after the checks, which run once.
 
         Raises:
@@ -82,7 +82,7 @@ class RetryingCommand(BaseCommand):  # type: ignore[misc] # Django has no type i
         policy = _policy(self.retry, self.retry_on)
 
         @functools.wraps(attempt)
-        def handle(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - the command's
+        def handle(*args: object, **options: object) -> Any:
             def report(event: Event) -> None:
                 if isinstance(event, CallRetryScheduled) and event.name.endswith(attempt.__qualname__):
                     self.stderr.write(visible(str(event)))
@@ -94,7 +94,7 @@ class RetryingCommand(BaseCommand):  # type: ignore[misc] # Django has no type i
         return handle
 
 
-def _policy(retry: Policy | str, retry_on: Any) -> Policy:  # noqa: ANN401 - see `RetryingCommand.retry_on`
+def _policy(retry: Policy | str, retry_on: Any) -> Policy:
     """Return the policy of a command, with defaults for what it leaves open."""
     # A command may take long, and a user would run it again by hand, so it has no deadline and is idempotent.
     policy = Policy.parse(retry) if isinstance(retry, str) else retry

@@ -25,7 +25,7 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
-        async def arun(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's
+        async def arun(*args: object, **kwargs: object) -> Any:
             await sync_to_async(_reset_connections)()
             try:
                 return await function(*args, **kwargs)
@@ -35,7 +35,7 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
         return arun
 
     @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's
+    def run(*args: object, **kwargs: object) -> Any:
         with connections_of_a_job():
             return function(*args, **kwargs)
 
@@ -83,7 +83,7 @@ class _DjangoTransaction:
         self._atomic.__enter__()
 
     @property
-    def connection(self) -> Any:  # noqa: ANN401 - Django's
+    def connection(self) -> Any:
         """Django's connection."""
         return connections[self._database]
 

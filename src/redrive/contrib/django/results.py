@@ -33,7 +33,7 @@ LOWEST, HIGHEST = -100, 100
 """The priorities that Django accepts; redrive accepts others."""
 
 
-def find(app: Any, job_id: int, using: Any = None) -> Any:  # noqa: ANN401 - a DjangoApp, a connection, a TaskResult
+def find(app: Any, job_id: int, using: Any = None) -> Any:
     """Return the ``TaskResult`` of a job; None if there is no such job, or if its task is not one of Django's."""
     try:
         material = app.store.run(jobs.material(job_id), using=using)
@@ -51,7 +51,7 @@ def find(app: Any, job_id: int, using: Any = None) -> Any:  # noqa: ANN401 - a D
     return found
 
 
-def result(task: Any, alias: str, material: CatchMaterial) -> Any:  # noqa: ANN401 - Django's Task and TaskResult
+def result(task: Any, alias: str, material: CatchMaterial) -> Any:
     """Return the ``TaskResult`` of a job, without the return value."""
     job = material.job
     stored = {} if material.payload is None else msgspec.json.decode(material.payload)
@@ -138,13 +138,13 @@ def _errors(material: CatchMaterial) -> list[Any]:
     return errors
 
 
-def _error(attempt: AttemptRecord) -> Any:  # noqa: ANN401 - Django's TaskError
+def _error(attempt: AttemptRecord) -> Any:
     path = attempt.error_type or ("redrive.errors.LeaseLost" if attempt.outcome is AttemptOutcome.LOST else UNNAMED)
     text = attempt.traceback or attempt.error or attempt.verdict or str(attempt.reason)
     return compat.TaskError(exception_class_path=path, traceback=text)
 
 
-def _end(job: JobRecord) -> Any:  # noqa: ANN401 - Django's TaskError
+def _end(job: JobRecord) -> Any:
     """Return the error of a job without failed executions: it was cancelled, or its deadline had passed."""
     name = "JobCancelled" if job.state is State.CANCELLED else "JobDead"
     return compat.TaskError(exception_class_path=f"redrive.errors.{name}", traceback=job.note or job.error or name)

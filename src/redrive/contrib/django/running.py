@@ -66,7 +66,7 @@ RETRY_AFTER = "1s"
 """The delay of a task that could not begin because the database could not be reached."""
 
 
-def runner(task: Any, finished: FinishedSignals) -> Callable[..., Any]:  # noqa: ANN401 - Django's Task
+def runner(task: Any, finished: FinishedSignals) -> Callable[..., Any]:
     """Return the handler of a task, ``def`` or ``async def`` like its function.
 
     It takes the list of positional arguments and the dictionary of named ones, and the time of ``run_after``, which is
@@ -81,28 +81,28 @@ def runner(task: Any, finished: FinishedSignals) -> Callable[..., Any]:  # noqa:
     return made
 
 
-def _running(task: Any, finished: FinishedSignals) -> Callable[..., Any]:  # noqa: ANN401 - Django's Task
-    def run(args: list[Any], kwargs: dict[str, Any], context: Context, run_after: str | None = None) -> Any:  # noqa: ANN401, ARG001 - the user's
+def _running(task: object, finished: FinishedSignals) -> Callable[..., Any]:
+    def run(args: list[Any], kwargs: dict[str, Any], context: Context, run_after: str | None = None) -> Any:  # noqa: ARG001 - the user's
         return _Execution(task, finished, context).run(args, kwargs)
 
     return run
 
 
-def _arunning(task: Any, finished: FinishedSignals) -> Callable[..., Any]:  # noqa: ANN401 - Django's Task
-    async def run(args: list[Any], kwargs: dict[str, Any], context: Context, run_after: str | None = None) -> Any:  # noqa: ANN401, ARG001 - the user's
+def _arunning(task: object, finished: FinishedSignals) -> Callable[..., Any]:
+    async def run(args: list[Any], kwargs: dict[str, Any], context: Context, run_after: str | None = None) -> Any:  # noqa: ARG001 - the user's
         return await _Execution(task, finished, context).arun(args, kwargs)
 
     return run
 
 
-def _catching(task: Any, finished: FinishedSignals) -> Callable[..., Any]:  # noqa: ANN401 - Django's Task
+def _catching(task: object, finished: FinishedSignals) -> Callable[..., Any]:
     def run(request: CatchRequest[Any], context: Context) -> None:
         _Execution(task, finished, context).run([request], {})
 
     return run
 
 
-def _acatching(task: Any, finished: FinishedSignals) -> Callable[..., Any]:  # noqa: ANN401 - Django's Task
+def _acatching(task: object, finished: FinishedSignals) -> Callable[..., Any]:
     async def run(request: CatchRequest[Any], context: Context) -> None:
         await _Execution(task, finished, context).arun([request], {})
 
@@ -121,38 +121,38 @@ def catches(function: Callable[..., Any]) -> bool:
 class _Execution:
     """One execution of a task."""
 
-    def __init__(self, task: Any, finished: FinishedSignals, context: Context) -> None:  # noqa: ANN401 - Django's Task
-        assert context.link is not None  # noqa: S101 - a worker runs this
+    def __init__(self, task: Any, finished: FinishedSignals, context: Context) -> None:
+        assert context.link is not None  # a worker runs this
         self._task = task
         self._finished = finished
         self._context = context
         self._link: AttemptHandle = context.link
         self._sender = type(task.get_backend())
 
-    def run(self, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
+    def run(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return connected(self._run)(args, kwargs)
 
-    def _run(self, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
+    def _run(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         with _snooze_without_database():
             result = self._result(self._link.store.run(jobs.material(self._context.job_id)))
         compat.task_started.send_robust(self._sender, task_result=result)
         with self._keeping_the_error():
             return self._task.func(*self._first(result), *args, **kwargs)
 
-    async def arun(self, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
+    async def arun(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return await connected(self._arun)(args, kwargs)
 
-    async def _arun(self, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
+    async def _arun(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         with _snooze_without_database():
             result = self._result(await self._link.store.arun(jobs.material(self._context.job_id)))
         await compat.task_started.asend_robust(self._sender, task_result=result)
         with self._keeping_the_error():
             return await self._task.func(*self._first(result), *args, **kwargs)
 
-    def _result(self, material: jobs.CatchMaterial) -> Any:  # noqa: ANN401 - Django's TaskResult
+    def _result(self, material: jobs.CatchMaterial) -> Any:
         return results.result(self._task, self._finished.alias, material)
 
-    def _first(self, result: Any) -> tuple[JobContext, ...]:  # noqa: ANN401 - Django's TaskResult
+    def _first(self, result: Any) -> tuple[JobContext, ...]:
         return (JobContext(task_result=result, job=self._context),) if self._task.takes_context else ()
 
     @contextlib.contextmanager

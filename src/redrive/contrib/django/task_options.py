@@ -67,7 +67,7 @@ def retries(
     return mark
 
 
-def cron(pattern: str, *, backend: str = "default", **options: Any) -> Callable[[F], F]:  # noqa: ANN401 - see `App.cron`
+def cron(pattern: str, *, backend: str = "default", **options: object) -> Callable[[F], F]:
     """Declare a cron in a ``tasks`` module: a function that workers run at the occurrences of a pattern.
 
     The function takes no arguments, or a `redrive.Context`. `redrive.App.cron` describes the pattern and the options.

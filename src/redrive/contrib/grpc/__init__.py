@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function
+def __getattr__(name: str) -> Any:
     """Load the functions that need ``grpcio``."""
     if name not in {"aio_channel", "channel"}:
         raise AttributeError(f"module 'redrive.contrib.grpc' has no attribute {name!r}")

@@ -4,8 +4,6 @@
 (``grpc.enable_retries``), so that calls are not retried twice, and install interceptors:
 """
 
-# ruff: noqa: ANN401 - calls, requests and messages belong to a library without types, and to its user
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -95,7 +93,7 @@ def _without_retries(options: ChannelOptions) -> list[tuple[str, Any]]:
     return [*(each for each in options if each[0] != _RETRIES), (_RETRIES, 0)]
 
 
-def _connected_check(plain: Any) -> Callable[[], bool]:
+def _connected_check(plain: object) -> Callable[[], bool]:
     # grpcio has no public way to read the state of a sync channel at once. If the private one is missing, every channel
     # counts as connected: then no call is proved unsent, and fewer calls are repeated.
     check = getattr(getattr(plain, "_channel", None), "check_connectivity_state", None)

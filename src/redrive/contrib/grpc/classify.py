@@ -33,7 +33,7 @@ _PUSHBACK, _STATUS = "grpc-retry-pushback-ms", "grpc-status-details-bin"
 _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 
 
-def mark(error: Any, *, connected: bool, address: str = "") -> None:  # noqa: ANN401 - an error of a library without types
+def mark(error: Any, *, connected: bool, address: str = "") -> None:
     """Store on the error of a failed call how far the call got.
 
     Args:
@@ -84,7 +84,7 @@ def describe(error: BaseException) -> Failure | None:
     return failure._replace(message=f"{name}: {_answer(error, 'details') or 'without details'}")
 
 
-def _answer(error: BaseException, method: str) -> Any:  # noqa: ANN401 - of a library without types
+def _answer(error: BaseException, method: str) -> Any:
     """Return the result of a method of an error; None if it has no such method, or if that raises."""
     ask = attribute(error, method)
     try:

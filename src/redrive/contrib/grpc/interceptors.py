@@ -5,8 +5,6 @@ The generated module of the service, which the program imports for its stubs, re
 pool of ``protobuf``. This module does not import ``protobuf``: a program without it has no such declarations.
 """
 
-# ruff: noqa: ANN401 - calls, requests and messages belong to a library without types, and to its user
-
 from __future__ import annotations
 
 import collections
@@ -193,7 +191,9 @@ class SyncInterceptor(
         self._policies = policies
         self._connected = connected
 
-    def intercept_unary_unary(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
+    def intercept_unary_unary(
+        self, continuation: Callable[..., Any], client_call_details: object, request: object
+    ) -> Any:
         """Make the call under its policy."""
         details = _repeatable(client_call_details)
         state = self._policies.start(details)
@@ -207,7 +207,9 @@ class SyncInterceptor(
         state = self._policies.start(details) if _is_replayable(request_iterator) else None
         return self._run(state, lambda: continuation(_details(state, details), iter(request_iterator)), _ended)
 
-    def intercept_unary_stream(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
+    def intercept_unary_stream(
+        self, continuation: Callable[..., Any], client_call_details: object, request: object
+    ) -> Any:
         """Make the call under its policy."""
         details = _repeatable(client_call_details)
         state = self._policies.start(details)
@@ -291,7 +293,7 @@ class _AsyncInterceptor:
         return await loops.aproceed(state, marked, (), {})
 
     async def _unary(
-        self, state: CallState | None, continuation: Callable[..., Any], details: _Details, request: Any
+        self, state: CallState | None, continuation: Callable[..., Any], details: _Details, request: object
     ) -> Any:
         if state is None:
             return await continuation(_async_details(state, details), request)
@@ -308,7 +310,7 @@ class AsyncUnaryUnaryInterceptor(_AsyncInterceptor, grpc.aio.UnaryUnaryClientInt
     """The interceptor of calls with one request and one response."""
 
     async def intercept_unary_unary(
-        self, continuation: Callable[..., Any], client_call_details: Any, request: Any
+        self, continuation: Callable[..., Any], client_call_details: object, request: object
     ) -> Any:
         """Make the call under its policy."""
         details = _repeatable(client_call_details)
@@ -319,7 +321,7 @@ class AsyncStreamUnaryInterceptor(_AsyncInterceptor, grpc.aio.StreamUnaryClientI
     """The interceptor of calls with many requests and one response."""
 
     async def intercept_stream_unary(
-        self, continuation: Callable[..., Any], client_call_details: Any, request_iterator: Any
+        self, continuation: Callable[..., Any], client_call_details: object, request_iterator: object
     ) -> Any:
         """Make the call under its policy."""
         details = _repeatable(client_call_details)
@@ -331,7 +333,7 @@ class AsyncUnaryStreamInterceptor(_AsyncInterceptor, grpc.aio.UnaryStreamClientI
     """The interceptor of calls with one request and many responses."""
 
     async def intercept_unary_stream(
-        self, continuation: Callable[..., Any], client_call_details: Any, request: Any
+        self, continuation: Callable[..., Any], client_call_details: object, request: object
     ) -> Any:
         """Make the call under its policy."""
         details = _repeatable(client_call_details)

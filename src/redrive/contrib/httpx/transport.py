@@ -31,7 +31,7 @@ with extra("httpx"):
 C = TypeVar("C", httpx.Client, httpx.AsyncClient)
 
 
-def wrap(  # noqa: PLR0913 - the options of a transport
+def wrap(
     client: C,
     policy: Policy | str | None = None,
     *,
@@ -168,7 +168,7 @@ class RetryTransport(httpx.BaseTransport):
         TypeError: the policy is neither a policy nor a directive.
     """
 
-    def __init__(  # noqa: PLR0913 - options with names
+    def __init__(
         self,
         policy: Policy | str | None = None,
         inner: httpx.BaseTransport | None = None,
@@ -252,7 +252,7 @@ class AsyncRetryTransport(httpx.AsyncBaseTransport):
     copies of a hedged request have the same idempotency key.
     """
 
-    def __init__(  # noqa: PLR0913 - options with names
+    def __init__(
         self,
         policy: Policy | str | None = None,
         inner: httpx.AsyncBaseTransport | None = None,

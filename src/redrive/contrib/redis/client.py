@@ -5,8 +5,6 @@ every command, ``lock()``, ``pipeline()`` and ``transaction()`` work as before. 
 not at all if it watches keys, because the values that it has read may be outdated.
 """
 
-# ruff: noqa: ANN401 - arguments and replies of any command; their types depend on the command
-
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -107,11 +105,11 @@ class RetryingClient(redis.Redis):
     # Kept alive, because it closes the connections when it is deleted.
     _original: redis.Redis
 
-    def execute_command(self, *args: Any, **options: Any) -> Any:
+    def execute_command(self, *args: object, **options: object) -> Any:
         """Execute a command under the policy."""
         return loops.proceed(self._policies.start(name_of(args), [args]), self._once, args, options)
 
-    def _once(self, *args: Any, **options: Any) -> Any:
+    def _once(self, *args: object, **options: object) -> Any:
         once: Callable[..., Any] = super().execute_command
         try:
             return once(*args, **options)
@@ -120,10 +118,10 @@ class RetryingClient(redis.Redis):
                 self.connection_pool.disconnect(inuse_connections=False)
             raise
 
-    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> redis.client.Pipeline:  # noqa: FBT001, FBT002 - redis-py's
+    def pipeline(self, transaction: bool = True, shard_hint: object = None) -> redis.client.Pipeline:  # noqa: FBT001, FBT002 - redis-py's
         """Return a pipeline under the policy."""
         made = RetryingPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
-        made._policies = self._policies  # noqa: SLF001 - our own
+        made._policies = self._policies  # our own
         return made
 
     def client(self) -> redis.Redis:
@@ -141,7 +139,7 @@ class RetryingPipeline(redis.client.Pipeline):
 
     _policies: CommandPolicies
 
-    def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
+    def immediate_execute_command(self, *args: object, **options: object) -> Any:
         """Execute a command under the policy; once, if keys are watched already."""
         once: Callable[..., Any] = super().immediate_execute_command
         if self.watching:
@@ -183,7 +181,7 @@ def _marking(pool: Any) -> Callable[..., Any]:
     """Return a ``get_connection`` for a pool that marks its failures as not sent."""
     acquire = pool.get_connection
 
-    def get_connection(*args: Any, **options: Any) -> Any:
+    def get_connection(*args: object, **options: object) -> Any:
         try:
             connection = acquire(*args, **options)
         except exceptions.RedisError as error:
@@ -217,11 +215,11 @@ class AsyncRetryingClient(redis.asyncio.Redis):
     _policies: CommandPolicies
     _original: redis.asyncio.Redis
 
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
+    async def execute_command(self, *args: object, **options: object) -> Any:
         """Execute a command under the policy."""
         return await loops.aproceed(self._policies.start(name_of(args), [args]), self._once, args, options)
 
-    async def _once(self, *args: Any, **options: Any) -> Any:
+    async def _once(self, *args: object, **options: object) -> Any:
         once: Callable[..., Any] = super().execute_command
         try:
             return await once(*args, **options)
@@ -233,7 +231,7 @@ class AsyncRetryingClient(redis.asyncio.Redis):
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> redis.asyncio.client.Pipeline:  # noqa: FBT001, FBT002 - redis-py's
         """Return a pipeline under the policy."""
         made = AsyncRetryingPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
-        made._policies = self._policies  # noqa: SLF001 - our own
+        made._policies = self._policies  # our own
         return made
 
     def client(self) -> redis.asyncio.Redis:
@@ -250,7 +248,7 @@ class AsyncRetryingPipeline(redis.asyncio.client.Pipeline):
 
     _policies: CommandPolicies
 
-    async def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
+    async def immediate_execute_command(self, *args: object, **options: object) -> Any:
         """Execute a command under the policy; once, if keys are watched already."""
         once: Callable[..., Any] = super().immediate_execute_command
         if self.watching:
@@ -291,7 +289,7 @@ class AsyncRetryingPipeline(redis.asyncio.client.Pipeline):
 def _async_marking(pool: Any) -> Callable[..., Awaitable[Any]]:
     acquire = pool.get_connection
 
-    async def get_connection(*args: Any, **options: Any) -> Any:
+    async def get_connection(*args: object, **options: object) -> Any:
         try:
             connection = await acquire(*args, **options)
             await _reconnect_if_closed(pool, connection)

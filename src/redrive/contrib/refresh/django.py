@@ -14,8 +14,6 @@ The module never commits. If the database locks rows, call it within ``transacti
                 transaction.on_commit(partial(send, moved.row.pk, moved.state.attempt_uid))
 """
 
-# ruff: noqa: ANN401 - Django has no type information
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -91,7 +89,7 @@ def overdue(now: datetime) -> Any:
 
 
 def refreshes(
-    model: Any,
+    model: object,
     policy: RefreshPolicy | Callable[[Any], RefreshPolicy],
     *,
     using: str = "default",
@@ -119,7 +117,7 @@ class _Table:
     """A model in a database; see `redrive.contrib.refresh.Rows`."""
 
     def __init__(self, model: Any, using: str) -> None:
-        self._rows = model._base_manager.using(using)  # noqa: SLF001 - documented for third parties: all rows
+        self._rows = model._base_manager.using(using)  # documented for third parties: all rows
 
     def due(self, now: datetime, limit: int) -> list[Any]:
         return list(self._rows.filter(due(now)).order_by("refresh_at").select_for_update(skip_locked=True)[:limit])
@@ -127,7 +125,7 @@ class _Table:
     def overdue(self, now: datetime, limit: int) -> list[Any]:
         return list(self._rows.filter(overdue(now)).order_by("sweep_at").select_for_update(skip_locked=True)[:limit])
 
-    def find(self, key: Any) -> Any:
+    def find(self, key: object) -> Any:
         return self._rows.filter(pk=key).select_for_update().first()
 
     def state(self, row: Any) -> RefreshState:

@@ -1,13 +1,11 @@
 """Refresh moves on the rows of a table; see `redrive.contrib.refresh`."""
 
-# ruff: noqa: ANN401 - keys are of any type, as the table has them
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from redrive.clock import Clock, SystemClock
 from redrive.engine.items import sweep_at, unreadable
@@ -55,7 +53,7 @@ class Rows(Protocol[R]):
     def overdue(self, now: datetime, limit: int) -> list[R]:
         """Return rows with a ``sweep_at`` no later than now, the earliest first."""
 
-    def find(self, key: Any) -> R | None:
+    def find(self, key: object) -> R | None:
         """Read a row again; return None if it is gone."""
 
     def state(self, row: R) -> RefreshState:
@@ -99,7 +97,7 @@ class TableRefreshes(Generic[R]):
         now = self._clock.now()
         return self._all(self._rows.overdue(now, limit), now, _with(refresh.sweep))
 
-    def success(self, key: Any, *, uid: str | None) -> MovedRow[R] | None:
+    def success(self, key: object, *, uid: str | None) -> MovedRow[R] | None:
         """Record the success of an attempt by its token, as it was sent, and return the row after the move.
 
         Return None if nothing was written, because another attempt runs, none runs, or the row is gone.
@@ -107,7 +105,7 @@ class TableRefreshes(Generic[R]):
         return self._answered(key, uid, _with(refresh.success, uid=uid))
 
     def failure(
-        self, key: Any, *, uid: str | None, permanent: str | None = None, retry_after: timedelta | None = None
+        self, key: object, *, uid: str | None, permanent: str | None = None, retry_after: timedelta | None = None
     ) -> MovedRow[R] | None:
         """Record the failure of an attempt by its token; return as `success` does.
 
@@ -120,7 +118,7 @@ class TableRefreshes(Generic[R]):
         failed = _with(refresh.failure, uid=uid, permanent=permanent, retry_after=retry_after)
         return self._answered(key, uid, failed)
 
-    def update(self, key: Any, *, at_once: bool = True) -> MovedRow[R] | None:
+    def update(self, key: object, *, at_once: bool = True) -> MovedRow[R] | None:
         """Enable a row that a user has created or changed, and start over. A new row is never due before this.
 
         It starts now, or at the next planned refresh if ``at_once`` is False. Return the row after the move; None if it
@@ -128,22 +126,22 @@ class TableRefreshes(Generic[R]):
         """
         return self._moved(key, _with(refresh.update, at_once=at_once))
 
-    def trigger(self, key: Any) -> MovedRow[R] | None:
+    def trigger(self, key: object) -> MovedRow[R] | None:
         """Start a row now; a running attempt is superseded. Commit, and then send it.
 
         Return the row, STARTED or DISABLED; None if it is gone.
         """
         return self._moved(key, _anew(refresh.trigger))
 
-    def pause(self, key: Any) -> MovedRow[R] | None:
+    def pause(self, key: object) -> MovedRow[R] | None:
         """Start no attempt of a row until `resume`; a running one may finish. Return the row; None if it is gone."""
         return self._moved(key, lambda _policy, state, _now: refresh.pause(state))
 
-    def resume(self, key: Any) -> MovedRow[R] | None:
+    def resume(self, key: object) -> MovedRow[R] | None:
         """Resume a row; planned refreshes during the pause are skipped. Return the row; None if it is gone."""
         return self._moved(key, _with(refresh.resume))
 
-    def replan(self, key: Any) -> MovedRow[R] | None:
+    def replan(self, key: object) -> MovedRow[R] | None:
         """Apply a new policy to a row, and return the row; None if it is gone.
 
         A running attempt goes on, and a waiting row waits for the new schedule.
@@ -154,19 +152,22 @@ class TableRefreshes(Generic[R]):
         tried = (self._forgiving(row, now, how) for row in rows)
         return [each for each in tried if each is not None and each.outcome is not RefreshOutcome.NOTHING]
 
-    def _answered(self, key: Any, uid: str | None, how: How) -> MovedRow[R] | None:
+    def _answered(self, key: object, uid: str | None, how: How) -> MovedRow[R] | None:
         # None is the token of an idle row.
         if uid is None:
             return None
         return self._again(key, lambda row, now: self._forgiving(row, now, how), lambda state: state.attempt_uid == uid)
 
-    def _moved(self, key: Any, how: How) -> MovedRow[R] | None:
+    def _moved(self, key: object, how: How) -> MovedRow[R] | None:
         return self._again(key, lambda row, now: self._try(row, now, how), lambda _: True)
 
     # A move is written on condition that the state is as it was read, so of two concurrent moves one writes. A process
     # that loses a start leaves the row alone; a process that loses another move reads the row and decides again.
     def _again(
-        self, key: Any, attempt: Callable[[R, datetime], MovedRow[R] | None], concerned: Callable[[RefreshState], bool]
+        self,
+        key: object,
+        attempt: Callable[[R, datetime], MovedRow[R] | None],
+        concerned: Callable[[RefreshState], bool],
     ) -> MovedRow[R] | None:
         """Move a row, and repeat while other processes write in between."""
         for _ in range(_TRIES):
@@ -202,7 +203,7 @@ class TableRefreshes(Generic[R]):
         return MovedRow(row, move) if self._rows.swap(row, before, move.state, sweep) else None
 
 
-def _with(how: Callable[..., RefreshTransition], **said: Any) -> How:
+def _with(how: Callable[..., RefreshTransition], **said: object) -> How:
     """Return a move with its arguments bound, and with a sample for jitter."""
     return lambda policy, state, now: how(policy, state, now=now, sample=roll(), **said)
 

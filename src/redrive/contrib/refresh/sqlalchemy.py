@@ -154,7 +154,7 @@ class _Table(Generic[M]):
         locked = found.with_for_update(of=self._model, skip_locked=True).execution_options(populate_existing=True)
         return list(self._session.scalars(locked))
 
-    def find(self, key: Any) -> M | None:  # noqa: ANN401 - whatever the primary key is
+    def find(self, key: object) -> M | None:
         return self._session.get(self._model, key, populate_existing=True, with_for_update={"of": self._model})
 
     def state(self, row: M) -> RefreshState:

@@ -89,7 +89,7 @@ def drive(steps: Steps[T]) -> T:
         return result
 
 
-def _plain(answer: Any) -> Any:  # noqa: ANN401 - whatever the library returns
+def _plain(answer: object) -> Any:  # noqa: ANN401 - whatever the library returns
     if not hasattr(answer, "__await__"):
         return answer
     if hasattr(answer, "close"):

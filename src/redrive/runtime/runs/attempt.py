@@ -36,7 +36,7 @@ from redrive.runtime.threads import Threads
 from redrive.stores.operations.workers import Asked
 
 
-def new_pass(  # noqa: PLR0913 - the parts of a worker that a run needs
+def new_pass(
     claim: Claim,
     workflow: Workflow[Any, Any, Any],
     state: RunState,
@@ -95,7 +95,7 @@ class RunAttempts:
         limits: the time limits of attempts.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the parts of an executor that it uses
+    def __init__(  # noqa: PLR0917 - the parts of an executor that it uses
         self,
         app: App,
         threads: Threads | None,
@@ -153,7 +153,7 @@ class RunAttempts:
         began = SystemClock.monotonic()
 
         def start_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
-            assert threads is not None  # noqa: S101 - it is passed only then
+            assert threads is not None  # it is passed only then
             return threads.start(claim.lease_id, call)
 
         in_thread = None if threads is None else start_thread

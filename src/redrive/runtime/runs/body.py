@@ -1,7 +1,5 @@
 """The calls that a body makes of its flow, each checked against the branch that makes it."""
 
-# ruff: noqa: ANN401 - results of the user's functions
-
 from __future__ import annotations
 
 import asyncio
@@ -89,7 +87,7 @@ class BodyCalls:
             # Its branch was cut off meanwhile.
             raise asyncio.CancelledError
         branch.task = helper = asyncio.current_task()
-        assert helper is not None  # noqa: S101 - a coroutine runs in a task
+        assert helper is not None  # a coroutine runs in a task
         self._pass.helpers.add(helper)
         try:
             self._pass.check_open(branch)

@@ -201,8 +201,8 @@ def call_coroutine(
 ) -> Generator[Any, Any, Any]:
     """Await the function of a step; raise `StepInterrupted` if it was interrupted and has not returned."""
     branch = CURRENT.get()
-    assert branch is not None  # noqa: S101 - a branch calls its steps
-    assert branch.task is not None  # noqa: S101 - in the task that awaits this call
+    assert branch is not None  # a branch calls its steps
+    assert branch.task is not None  # in the task that awaits this call
     step = branch.step = RunningStep(branch.task, repeatable=repeatable)
     try:
         value = yield from _drive(name, function)
@@ -237,7 +237,7 @@ def _drive(name: str, function: Callable[[], Awaitable[Any]]) -> Generator[Any, 
         return stop.value
 
 
-async def _awaited(value: Awaitable[Any]) -> Any:  # noqa: ANN401 - of the user
+async def _awaited(value: Awaitable[Any]) -> Any:
     return await value
 
 

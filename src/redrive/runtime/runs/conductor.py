@@ -7,8 +7,6 @@ process keeps the due times of the other branches. After the teardown has begun,
 and does nothing.
 """
 
-# ruff: noqa: ANN401 - results of the user's functions
-
 from __future__ import annotations
 
 import asyncio
@@ -106,7 +104,7 @@ class UndoList(Protocol):
     def add(self, row: StepRecord, undo: Undo, policy: Policy, step: StepFunction) -> None:
         """Note the undo of a finished step."""
 
-    def keep(self, path: str, value: Any) -> None:
+    def keep(self, path: str, value: object) -> None:
         """Keep what the function of a step has returned, which cannot be stored, for its undo."""
 
     async def run(self, conductor: Conductor, main: Branch, outcome: Outcome, error: BaseException | None) -> Outcome:
@@ -146,7 +144,7 @@ class Conductor:
     # The error of an operation that the body must not call.
     _misused: FlowMisused | None = None
 
-    def __init__(  # noqa: PLR0913 - the parts of a worker that a run needs
+    def __init__(
         self,
         claim: Claim,
         workflow: Workflow[Any, Any, Any],
@@ -248,7 +246,7 @@ class Conductor:
     def _body(self, arguments: Mapping[str, Any]) -> Any:
         flow = (Flow if self.workflow.is_async else SyncFlow)(self._calls(self))
         name = self.workflow.signature.context
-        assert name is not None  # noqa: S101 - a workflow takes a flow
+        assert name is not None  # a workflow takes a flow
         return self.workflow.function(**{name: flow}, **arguments)
 
     async def run_branch(self, branch: Branch, start: Callable[[], Any]) -> Any:
@@ -289,7 +287,7 @@ class Conductor:
             raise
 
     async def _ended(
-        self, main: Branch, arguments: Mapping[str, Any], result: Any, error: BaseException | None
+        self, main: Branch, arguments: Mapping[str, Any], result: object, error: BaseException | None
     ) -> Outcome:
         """Return the outcome of the pass after the end of its body, with a result or an error."""
         self._check_lost()
@@ -384,7 +382,7 @@ class Conductor:
         """Return True if no further attempt of the run follows this outcome."""
         return decide(self.claim, outcome, self.now_at(), 0.0).state in FINAL
 
-    def _result(self, result: Any) -> Outcome:
+    def _result(self, result: object) -> Outcome:
         """Return the outcome of a body that has returned."""
         try:
             raw = self.workflow.returns.check(result)
@@ -424,7 +422,7 @@ class Conductor:
         try:
             yield
         except Parking:
-            assert self._end is not None  # noqa: S101 - the cause of the interrupt
+            assert self._end is not None  # the cause of the interrupt
             raise RunEnded(self._end) from None
         finally:
             self.branches.clear()

@@ -6,8 +6,6 @@ replay that finds such a row replays the other branches as far as they are recor
 run, and drops them where they ask for more.
 """
 
-# ruff: noqa: ANN401 - results of the user's functions
-
 from __future__ import annotations
 
 import asyncio

@@ -50,7 +50,7 @@ class BodyRefusal:
 
     def _starting(self) -> Iterable[Place]:
         """Return the places of the branch if it is running while another thread calls."""
-        task, frame = self._branch.task, sys._current_frames().get(self._thread)  # noqa: SLF001 - as for `callers`
+        task, frame = self._branch.task, sys._current_frames().get(self._thread)  # as for `callers`
         is_running = task is not None and asyncio.current_task(task.get_loop()) is task
         return _in_loop(callers(frame)) if is_running and frame is not None else ()
 

@@ -4,8 +4,6 @@ A try is decided like an attempt of a job: by the same functions, on a claim wit
 of the step. What a job would write, a step stores in its row.
 """
 
-# ruff: noqa: ANN401 - results of the user's functions
-
 from __future__ import annotations
 
 import asyncio
@@ -80,7 +78,7 @@ def _note_undo(conductor: Conductor, undo: Undo, policy: Policy, step: StepFunct
         conductor.undos.add(row, undo, policy, step)
 
 
-def _tries(  # noqa: PLR0913, PLR0917 - what identifies a row
+def _tries(  # noqa: PLR0917 - what identifies a row
     conductor: Conductor, branch: Branch, path: str, call: StepCall, policy: Policy, ended: Ended | None
 ) -> Tries:
     """Return the tries of a step."""
@@ -108,7 +106,7 @@ class _Thread:
     async def ended(self) -> asyncio.Future[Any] | None:
         """Return the future of a function that ends soon after its time limit; None if it runs on."""
         future = self.future
-        assert future is not None  # noqa: S101 - the function was called
+        assert future is not None  # the function was called
         await asyncio.wait([future], timeout=THREAD_GRACE.total_seconds())
         if future.done():
             return future
@@ -137,7 +135,7 @@ async def call_function(
         IN_STEP.reset(token)
 
 
-def _is_coroutine_function(function: Any) -> bool:
+def _is_coroutine_function(function: object) -> bool:
     return _is_async(function) if isinstance(function, FunctionType) else inspect.iscoroutinefunction(function)
 
 
@@ -163,7 +161,7 @@ class Tries:
     _error: BaseException | None = None
     _value: Any = None
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what identifies a row
+    def __init__(  # noqa: PLR0917 - what identifies a row
         self, conductor: Conductor, branch: Branch, path: str, kind: StepKind, name: str, policy: Policy
     ) -> None:
         self._conductor = conductor
@@ -326,7 +324,7 @@ class Tries:
             raise BranchDropped from None
         return True
 
-    async def _admits(self, claim: Claim, value: Any) -> Outcome:
+    async def _admits(self, claim: Claim, value: object) -> Outcome:
         """Return how a try has ended whose function has returned, which its policy may take for a failure."""
         if self.call is not None and claim.policy.has_functions:
             rejected = await self._conductor.functions.rejection(claim, {}, value)
@@ -354,7 +352,7 @@ class Tries:
             self._late = outcome.result or b"null"
         return None
 
-    def _result(self, value: Any) -> Outcome:
+    def _result(self, value: object) -> Outcome:
         if self.call is None:
             return Succeeded()
         # The function has done its work, so another try is of no use if its result cannot be stored.

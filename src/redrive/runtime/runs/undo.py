@@ -56,11 +56,11 @@ class Undos:
         """Note the undo of a step that has had its effect; a later row of it takes the place of an earlier one."""
         self._entries[row.path] = _Entry(row, undo, policy, step)
 
-    def keep(self, path: str, value: Any) -> None:  # noqa: ANN401 - of the user
+    def keep(self, path: str, value: object) -> None:
         """Keep what the function of a step has returned, which cannot be stored, for its undo in this pass."""
         self._unstored[path] = value
 
-    def _value(self, entry: _Entry) -> Any:  # noqa: ANN401 - of the user
+    def _value(self, entry: _Entry) -> Any:
         """Return what the function of a step has returned."""
         if not entry.row.is_unstored:
             return entry.step.returns.read(entry.row.result)
@@ -85,7 +85,7 @@ class Undos:
 
     async def go_on(self, conductor: Conductor, main: Branch) -> Outcome:
         """Run the undos that are left, and return what the run ends with."""
-        assert self._mark is not None  # noqa: S101 - they have begun
+        assert self._mark is not None  # they have begun
         first = self._mark.error or StepError((), "no error was recorded", "ERROR")
         problem = self._problem(conductor)
         if problem is not None:
@@ -158,7 +158,7 @@ class Undos:
     async def _undo(self, conductor: Conductor, main: Branch, entry: _Entry, row: StepRecord | None) -> StepRecord:
         """Run one undo, and return its row."""
 
-        async def undo() -> Any:  # noqa: ANN401 - of the user
+        async def undo() -> Any:
             # A value that cannot be read is a failure of this undo, and does not stop the others.
             call = functools.partial(entry.undo.function, self._value(entry))
             return await call_function(conductor, entry.undo.name, call)
@@ -190,7 +190,7 @@ def _first(outcome: Outcome, error: BaseException | None) -> StepError:
         case Failed():
             return stored(outcome, error)
         case _:
-            assert error is not None  # noqa: S101 - that of the deadline
+            assert error is not None  # that of the deadline
             return structs.replace(stored(failed(error), error), reason=DEADLINE)
 
 

@@ -1,7 +1,5 @@
 """Sleeps, and waits for signals, for emitted values and for child runs."""
 
-# ruff: noqa: ANN401 - values of the user
-
 from __future__ import annotations
 
 from datetime import datetime

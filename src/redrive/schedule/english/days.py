@@ -306,9 +306,9 @@ def year_month_day(reader: Reader) -> datetime | None:
         return None
     if year not in _YEARS or not 1 <= day <= monthrange(year, month)[1]:
         reader.lost("it is not a date", "2026-01-31", "January 31, 2026", at=begin)
-    return datetime(year, month, day)  # noqa: DTZ001 - naive is the wall clock
+    return datetime(year, month, day)  # naive is the wall clock
 
 
 def last_day(year: int, month: int) -> datetime:
     """Return the last day of a month."""
-    return datetime(year, month, monthrange(year, month)[1])  # noqa: DTZ001 - naive is the wall clock
+    return datetime(year, month, monthrange(year, month)[1])  # naive is the wall clock

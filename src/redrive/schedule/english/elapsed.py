@@ -130,8 +130,8 @@ def _hours(part: Pieces, whole: Pieces) -> tuple[tuple[int, ...], tuple[int, int
 
 def bounds(window: DayWindow) -> tuple[int, int]:
     """Return the first minute of a window in its day, and the first one after it."""
-    assert window.begin is not None  # noqa: S101 - it is no window of business hours
-    assert window.end is not None  # noqa: S101
+    assert window.begin is not None  # it is no window of business hours
+    assert window.end is not None
     check_halves([window.begin, window.end])
     (hour, minute), (last_hour, last_minute) = (sure(each, None) for each in (window.begin, window.end))
     begin, end = hour * _HOUR + minute, last_hour * _HOUR + last_minute

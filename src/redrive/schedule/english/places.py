@@ -67,7 +67,7 @@ def _known(reader: Reader, at: int) -> str:
 def _refuse_offsets(reader: Reader) -> None:
     """Refuse "EST", "GMT+2" and "Pacific time", which name an offset, or no place."""
     token = reader.next
-    assert token is not None  # noqa: S101 - the caller has looked
+    assert token is not None  # the caller has looked
     area = _AREAS.get(token.word) if reader.ahead(1) in {"time", "standard", "daylight"} else None
     is_word = token.word in {"et", "ct", "mt", "pt", "ist", "west", "met"} and not token.text.isupper()
     place = None if is_word else ABBREVIATIONS.get(token.text.upper())

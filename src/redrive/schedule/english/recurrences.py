@@ -338,7 +338,7 @@ def _exact(reader: Reader, found: Recurrence, kind: str) -> None:
         else:
             reader.place = at
             day = days.date(reader)
-            assert day is not None  # noqa: S101 - it is in quotes
+            assert day is not None  # it is in quotes
             found.times.append(day)
     except ScheduleSyntaxError:
         raise

@@ -118,7 +118,7 @@ def _clock(reader: Reader, *, bare: bool) -> tuple[int, int, bool, bool] | None:
         return _in_words(reader, bare=bare)
     reader.place += 1
     read = _CLOCK.fullmatch(token.word)
-    assert read is not None  # noqa: S101 - the expression of the token allows nothing more
+    assert read is not None  # the expression of the token allows nothing more
     hour, minute = _checked(reader, int(read[1]), int(read[2] or 0), read[3])
     if reader.word in {"noon", "midnight", "midday"}:
         reader.lost("it is said twice", *_FORMS)

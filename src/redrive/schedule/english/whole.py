@@ -141,7 +141,7 @@ class Whole:
         if retry.count is not None:
             return (every or timedelta(0),) * retry.count
         self._repeats = True
-        assert every is not None  # noqa: S101 - one of the three is given
+        assert every is not None  # one of the three is given
         return (every,)
 
     def _limited(self, delays: tuple[timedelta, ...]) -> tuple[timedelta, ...]:

@@ -129,7 +129,7 @@ class BulkLine(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def preview(  # noqa: PLR0913 - the choices of an operator, and the result of an earlier preview
+def preview(
     action: BulkAction,
     wanted: Filter,
     options: BulkOptions,

@@ -243,7 +243,7 @@ def read_place(text: str) -> tuple[datetime, str] | None:
 
 
 @reads
-def groups(  # noqa: PLR0913 - conditions, by keyword
+def groups(
     *,
     fingerprint: str | None = None,
     task: str | None = None,
@@ -299,7 +299,7 @@ def unmute(fingerprint: str, *, actor: str = UNKNOWN, now: datetime | None = Non
     return (yield from _mute(fingerprint, at, actor, "unmute"))
 
 
-def _mute(  # noqa: PLR0913, PLR0917 - the columns, and the entry of the audit log
+def _mute(  # noqa: PLR0917 - the columns, and the entry of the audit log
     fingerprint: str,
     at: datetime,
     actor: str,

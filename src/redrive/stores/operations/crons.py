@@ -266,7 +266,7 @@ def set_back(name: str, *, now: datetime | None = None) -> Statements[timedelta 
     if latest is None or row.next_at <= latest:
         return None
     next_at = definition.schedule.next(at, after=at)
-    assert next_at is not None  # noqa: S101 - there is one a minute later
+    assert next_at is not None  # there is one a minute later
     yield from move(replace(row, next_at=next_at))
     yield from record(
         at, SYSTEM, CLOCK_SET_BACK, schedule=name, why=f"waited for {row.next_at}, waits for {next_at} now"

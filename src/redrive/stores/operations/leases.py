@@ -85,7 +85,7 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 # A claim is also a heartbeat: a worker that claims before its next heartbeat must not lose these jobs to a sweep. A job
 # with an unreadable policy is held until a worker that can read it claims it, like a job of an unknown task.
 @writes
-def claim(  # noqa: PLR0913 - options of one operation, by keyword
+def claim(
     worker_id: int,
     count: int,
     *,
@@ -143,7 +143,7 @@ def _hold(unreadable: Sequence[Claim], at: datetime) -> Statements[tuple[tuple[T
     """Hold jobs with unreadable policies."""
     held = []
     for each in unreadable:
-        assert isinstance(each.policy, UnreadablePolicy)  # noqa: S101 - the caller has checked
+        assert isinstance(each.policy, UnreadablePolicy)  # the caller has checked
         held.append((each, decide(each, Unreadable(each.policy.why, policy=True), at, 0.0), each.policy.trace))
     if held:
         yield from origins.write_all([(claim, transition) for claim, transition, _ in held], at)

@@ -168,7 +168,7 @@ def _offer(name: str, count: int, at: datetime, scan: QueueScan | None, where: C
     return offer
 
 
-def _served(  # noqa: PLR0913 - what the choice depends on
+def _served(
     settings: QueueSettings,
     at: datetime,
     room: int,
@@ -197,7 +197,7 @@ def _served(  # noqa: PLR0913 - what the choice depends on
     return Offer(settings, tuple(jobs), since=scan.began_at)
 
 
-def _scan_shares(  # noqa: PLR0913 - what the choice depends on
+def _scan_shares(
     settings: QueueSettings, at: datetime, room: int, running: Mapping[str, int], scan: QueueScan, *, where: ClaimFilter
 ) -> Statements[tuple[list[Due], QueueScan | None]]:
     """Scan the partitions; return due jobs of those that may run one, and where to continue."""

@@ -200,7 +200,7 @@ def cancel(
 
 
 @wakes
-def pause(  # noqa: PLR0913 - the choices of an operator, by keyword
+def pause(
     workflow: str,
     run_id: str,
     *,
@@ -251,7 +251,7 @@ def look_again(workflows: Collection[str], *, now: datetime | None = None) -> St
 
 
 @wakes
-def supply(  # noqa: PLR0913 - the choices of an operator, by keyword
+def supply(
     workflow: str, run_id: str, path: str, result: bytes | None, *, actor: str = UNKNOWN, now: datetime | None = None
 ) -> Statements[None]:
     """Give a step that failed or waits for a retry this result, and let the run go on, also if it is dead.

@@ -134,7 +134,7 @@ def dry_run(wanted: Filter) -> Statements[BulkResult]:
 # so an interrupted redrive leaves whole batches behind, and the same command continues with the rest. With a rate, the
 # jobs of a batch are due one after the other. Jobs that have not started yet can be cancelled.
 @wakes
-def redrive(  # noqa: PLR0913 - the choices of an operator, by keyword
+def redrive(
     wanted: Filter,
     *,
     queue: str | None = None,

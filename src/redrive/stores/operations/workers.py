@@ -43,7 +43,7 @@ class ReleasedJob(msgspec.Struct, frozen=True, gc=False):
 
 
 @writes
-def register(  # noqa: PLR0913 - the columns of its row
+def register(
     name: str,
     *,
     concurrency: int,

@@ -59,7 +59,7 @@ def _column(many: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     return [_literal(value) if type(value) is list else _value(value) for value in values]
 
 
-def _value(value: Any) -> Any:  # noqa: ANN401 - a value of any type
+def _value(value: object) -> Any:  # noqa: ANN401 - a value of any type
     if isinstance(value, str):
         # A StrEnum becomes a str, because drivers select the encoder by the exact type.
         return str(value).replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in value else str(value)

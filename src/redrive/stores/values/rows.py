@@ -47,7 +47,7 @@ def _stepped(step: Callable[[Any], Any], column: Sequence[Any]) -> Sequence[Any]
     return [None if value is None else step(value) for value in column]
 
 
-def _converted(step: Callable[[Any], Any], value: Any) -> Any:  # noqa: ANN401 - a column of any type
+def _converted(step: Callable[[Any], Any], value: object) -> Any:  # noqa: ANN401 - a column of any type
     return None if value is None else step(value)
 
 

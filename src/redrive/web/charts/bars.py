@@ -18,7 +18,7 @@ _BOTTOM: Final = 14
 _GAP: Final = 1
 
 
-def draw(  # noqa: PLR0913 - what it shows, and how large
+def draw(
     labels: Sequence[str],
     series: Mapping[str, Sequence[float]],
     sentence: str,

@@ -66,7 +66,7 @@ class Day(msgspec.Struct, frozen=True, gc=False):
     exceptions: tuple[Mark, ...] = ()
 
 
-def week(  # noqa: PLR0913 - what it shows, and from where it is seen
+def week(
     schedule: Schedule, decided: Iterable[Mark], first: date, place: ZoneInfo, *, now: datetime, paused: bool
 ) -> tuple[Day, ...]:
     """Return the days of a week.

@@ -89,7 +89,7 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no t
         turn: the number of times that the pool had met a read-only server when it was opened.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - asyncpg's own
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self.operations: set[str] = set()
         self.turn = 0

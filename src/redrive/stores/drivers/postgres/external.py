@@ -20,7 +20,7 @@ from redrive.stores.operations.admin import identify
 from redrive.stores.query import Batch, Operation, Query, R, Rows, Statements
 
 
-def run_on(given: Any, operation: Operation[R], settings: PostgresSettings, uid: str) -> R:  # noqa: ANN401 - of any library
+def run_on(given: object, operation: Operation[R], settings: PostgresSettings, uid: str) -> R:
     """Run an operation in the user's transaction, on a connection of psycopg or Django or a session of SQLAlchemy.
 
     Raise `StoreMismatch` if it is another object or belongs to another database; ``uid`` is the id of the database.
@@ -59,7 +59,7 @@ def run_on(given: Any, operation: Operation[R], settings: PostgresSettings, uid:
         raise _without_tables(translation(error, settings, commits=commits), settings) from error
 
 
-async def arun_on(given: Any, operation: Operation[R], settings: PostgresSettings, uid: str) -> R:  # noqa: ANN401 - of any library
+async def arun_on(given: object, operation: Operation[R], settings: PostgresSettings, uid: str) -> R:
     """Run an operation in the user's transaction; see `run_on`.
 
     The connection is one of asyncpg, an asynchronous one of psycopg, or an asynchronous connection or session of

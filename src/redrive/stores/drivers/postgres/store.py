@@ -8,7 +8,7 @@ import math
 import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redrive import forks
 from redrive.clock import Clock, SystemClock
@@ -58,13 +58,7 @@ class PostgresStore(Store, forks.Member):
         self._open()
         forks.register(self)
 
-    def run(
-        self,
-        operation: Operation[R],
-        *,
-        using: Any = None,  # noqa: ANN401 - a connection of any library
-        timeout: float = math.inf,
-    ) -> R:
+    def run(self, operation: Operation[R], *, using: object = None, timeout: float = math.inf) -> R:
         """Run an operation in one transaction and return its result; see `Store.run`."""
         sync = self._blocking()
         if using is not None:
@@ -78,7 +72,7 @@ class PostgresStore(Store, forks.Member):
             return external.run_on(using, operation, self.settings, self._uid)
         return sync.run(operation, self._should_notify, timeout=timeout)
 
-    async def arun(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
+    async def arun(self, operation: Operation[R], *, using: object = None) -> R:
         """Run an operation in one transaction and return its result; see `Store.run`."""
         self._check()
         aio = self._aio

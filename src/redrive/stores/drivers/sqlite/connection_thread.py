@@ -33,7 +33,7 @@ class ConnectionThread(PausableConnection):
         commits: number of transactions of this thread that changed something.
     """
 
-    def __init__(  # noqa: PLR0913 - what the store gives each of its threads
+    def __init__(
         self,
         settings: SQLiteSettings,
         connection: sqlite3.Connection,
@@ -217,7 +217,7 @@ class WorkItem:
 
     def run(self, cursor: sqlite3.Cursor, settings: SQLiteSettings, *, alone: bool) -> None:
         """Run the operation inside the group's transaction; if it fails, only its own writes are rolled back."""
-        assert self._steps is not None  # noqa: S101 - only operations are grouped
+        assert self._steps is not None  # only operations are grouped
         try:
             if alone:
                 self.result = drive(cursor, self._steps, settings)

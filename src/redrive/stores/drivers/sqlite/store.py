@@ -80,13 +80,7 @@ class SQLiteStore(Store, forks.Member):
         writer, reader = self._threads()
         return (writer if operation.writes else reader).submit(operation)
 
-    def run(
-        self,
-        operation: Operation[R],
-        *,
-        using: Any = None,  # noqa: ANN401 - the user's connection
-        timeout: float = math.inf,
-    ) -> R:
+    def run(self, operation: Operation[R], *, using: object = None, timeout: float = math.inf) -> R:
         """Run an operation in one transaction and return its result; see `Store.run`."""
         # A file has no server that could fail to answer; busy_timeout limits the wait for its lock.
         del timeout
@@ -96,7 +90,7 @@ class SQLiteStore(Store, forks.Member):
         writer, reader = self._threads()
         return (writer if operation.writes else reader).run(operation)
 
-    async def arun(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - the user's connection
+    async def arun(self, operation: Operation[R], *, using: object = None) -> R:
         """Run an operation in one transaction and return its result; see `Store.run`.
 
         The user's connection is used in this thread, as the user does.
@@ -207,8 +201,8 @@ class SQLiteStore(Store, forks.Member):
         """Return the thread that writes and the thread that reads."""
         if self._pid != os.getpid() or self._closed:
             self._open()
-        assert self._writer  # noqa: S101 - _open has set both or raised
-        assert self._reader  # noqa: S101
+        assert self._writer  # _open has set both or raised
+        assert self._reader
         return self._writer, self._reader
 
     def _open(self) -> None:

@@ -53,7 +53,7 @@ class TursoStore(SQLiteStore):
                 "that one, or use sqlite:/// or postgresql:// where several processes share their jobs"
             ) from error
 
-    def run_on(self, connection: Any, operation: Operation[R]) -> R:  # noqa: ANN401 - checked here
+    def run_on(self, connection: object, operation: Operation[R]) -> R:
         """Run an operation in the user's own transaction, on a ``turso.Connection`` of this process.
 
         After a `StoreError` the user must roll the transaction back: Turso has no safe savepoints. Raise

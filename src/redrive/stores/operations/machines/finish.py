@@ -108,8 +108,8 @@ def _count(report: OriginResult, move: MoveRecord | None) -> int:
 
 
 def _moved(result: _Ended, report: OriginResult, instance: InstanceRecord, ids: Iterator[int], at: datetime) -> None:
-    assert instance.to_state is not None  # noqa: S101 - a transition leads somewhere
-    assert instance.job_id is not None  # noqa: S101 - and is a job
+    assert instance.to_state is not None  # a transition leads somewhere
+    assert instance.job_id is not None  # and is a job
     effects = report.effects
     following, change = _only(NextEvent, effects), _only(DataChange, effects)
     data = instance.data if change is None else change.data
@@ -152,7 +152,7 @@ def entering(
     )
 
 
-def _failed(  # noqa: PLR0913, PLR0917 - the parts of one failure
+def _failed(  # noqa: PLR0917 - the parts of one failure
     result: _Ended,
     report: OriginResult,
     instance: InstanceRecord,

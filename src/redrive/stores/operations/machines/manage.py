@@ -143,7 +143,7 @@ def data(machine: str, key: str) -> Statements[bytes | None]:
     return rows[0].data if rows else None
 
 
-def _select(  # noqa: PLR0913 - the filters
+def _select(
     machine: str,
     *,
     key: str | None = None,
@@ -193,7 +193,7 @@ def by_state(machine: str | None = None) -> Statements[tuple[StateCount, ...]]:
 
 
 @reads
-def search(  # noqa: PLR0913 - the filters, by keyword
+def search(
     machine: str,
     *,
     state: str | None = None,
@@ -255,7 +255,7 @@ def skip(machine: str, key: str, *, actor: str = UNKNOWN, now: datetime | None =
 
 
 @wakes
-def reset(  # noqa: PLR0913 - the parameters of an action
+def reset(
     machine: str, key: str, state: str, how: Entered, *, actor: str = UNKNOWN, now: datetime | None = None
 ) -> Statements[InstanceRecord]:
     """Put an instance into a state without a transition; a failed transition is dropped.
@@ -308,7 +308,7 @@ def prune_completed(
 
 
 @wakes
-def migrate(  # noqa: PLR0913 - the parameters of an action
+def migrate(
     machine: str,
     old: str,
     new: str,
@@ -395,7 +395,7 @@ def _settle(instance: InstanceRecord, at: datetime) -> Statements[None]:
     yield Batch(tuple(queries))
 
 
-def _moved(  # noqa: PLR0913, PLR0917 - the columns of one row
+def _moved(  # noqa: PLR0917 - the columns of one row
     instance: InstanceRecord, state: str, source: EventSource, number: int, at: datetime, actor: str
 ) -> MoveRecord:
     return MoveRecord(

@@ -122,7 +122,7 @@ def began(instance: InstanceRecord, number: int, start: Start, event: str) -> In
     )
 
 
-def new_move(  # noqa: PLR0913 - the columns that differ
+def new_move(
     event: InstanceEvent,
     number: int,
     at: datetime,

@@ -78,7 +78,7 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
 
 # Round trips on PostgreSQL: one for the numbers, and BEGIN, lock, all writes, COMMIT.
 @wakes
-def send(  # noqa: PLR0913 - the options of a send, by keyword
+def send(
     event: InstanceEvent,
     choose: Choose,
     *,
@@ -175,7 +175,8 @@ def late(instance: InstanceRecord, at: datetime) -> Statements[MoveRecord]:
 
 def timeout_of(instance: InstanceRecord) -> InstanceEvent:
     """Return the event of the timeout of an instance; its key names the move that has set it."""
-    assert instance.timeout_event is not None and instance.timeout_payload is not None  # noqa: S101, PT018 - the caller has checked
+    assert instance.timeout_event is not None  # the caller has checked
+    assert instance.timeout_payload is not None
     key = f"timeout:{instance.moves}"
     return InstanceEvent(instance.machine, instance.key, instance.timeout_event, instance.timeout_payload, key, key)
 
@@ -235,6 +236,6 @@ def _wait(event: InstanceEvent, number: int, at: datetime) -> Statements[Sent]:
     move = new_move(event, number, at, source=EventSource.SEND, status=MoveStatus.QUEUED, instance=None)
     if not (yield insert_moves([move])):
         answer = yield from _answer(event)
-        assert answer is not None  # noqa: S101 - its key was taken
+        assert answer is not None  # its key was taken
         return answer
     return Sent(event.machine, event.key, number, SentStatus.QUEUED)

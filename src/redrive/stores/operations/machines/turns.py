@@ -204,12 +204,13 @@ def _take(free: Sequence[InstanceRecord], known: Known, resolve: Resolve, at: da
     return result
 
 
-def _take_one(  # noqa: PLR0913, PLR0917 - an instance before and after the turn of an event
+def _take_one(  # noqa: PLR0917 - an instance before and after the turn of an event
     result: _Turns, given: InstanceRecord, instance: InstanceRecord, move: MoveRecord, resolve: Resolve, at: datetime
 ) -> Statements[None]:
     if instance.status is InstanceStatus.FAILED:
         instance = _released(instance)
-    assert move.event is not None and move.payload is not None  # noqa: S101, PT018 - it waits
+    assert move.event is not None  # it waits
+    assert move.payload is not None
     choice = _chosen(resolve, instance, move.event, move.payload)
     if isinstance(choice, Start):
         if instance.timeout_at is not None and instance.timeout_at <= at:

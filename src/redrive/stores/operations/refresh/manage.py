@@ -43,7 +43,7 @@ class NewItem(msgspec.Struct, frozen=True, gc=False):
 
 
 @wakes
-def track(  # noqa: PLR0913 - options of one operation, by keyword
+def track(
     definition: RefreshDefinition,
     items: Sequence[NewItem],
     samples: Iterable[float],
@@ -108,7 +108,7 @@ def _insert(definition: RefreshDefinition, moves: Sequence[ItemMove], at: dateti
     return keys
 
 
-def _change(  # noqa: PLR0913 - the stored items and the requested ones
+def _change(
     definition: RefreshDefinition,
     own: str | None,
     known: Sequence[TrackedItem],
@@ -144,7 +144,7 @@ def untrack(name: str, key: str, *, now: datetime | None = None) -> Statements[b
 
 
 @wakes
-def update(  # noqa: PLR0913 - options of one operation, by keyword
+def update(
     name: str, key: str, sample: float, *, at_once: bool = True, actor: str | None = None, now: datetime | None = None
 ) -> Statements[MoveResult]:
     """Enable an item that a user has changed, and start over; cancel its running attempt.
@@ -211,7 +211,7 @@ def resume(
     return (yield from _move(name, key, "resume", how, at=at, actor=actor))
 
 
-def _move(  # noqa: PLR0913 - one move of one item
+def _move(
     name: str,
     key: str,
     action: str,

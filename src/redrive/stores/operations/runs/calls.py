@@ -50,7 +50,7 @@ def call(
 
 def _begin(new: NewRun, now: datetime | None) -> Statements[StartedRun]:
     """Start a child, or find the one that this call has started before; no other run is taken for it."""
-    assert new.id is not None  # noqa: S101 - as `child_id` makes it
+    assert new.id is not None  # as `child_id` makes it
     name = new.id
     while True:
         try:

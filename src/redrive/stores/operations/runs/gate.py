@@ -61,7 +61,7 @@ def _finished(row: StepRecord) -> StepRecord:
     message = "" if row.error is None else row.error.message
     match row.outcome:
         case StepOutcome.WAITING:
-            assert row.due_at is not None  # noqa: S101 - a step that waits has a due time
+            assert row.due_at is not None  # a step that waits has a due time
             raise StepNotReady(
                 f"{what} is tried again at {row.due_at:%Y-%m-%d %H:%M:%S.%f} UTC, after {row.tries} failed: {message}",
                 retry_at=row.due_at,

@@ -125,7 +125,7 @@ def _by_workflow(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
 # A fork is a new run with the recorded steps before the one from which it goes on. Its children and its signals are its
 # own: unread signals stay with the run that it was forked from.
 @wakes
-def fork(  # noqa: PLR0913 - the choices of an operator, by keyword
+def fork(
     workflow: str,
     sources: Mapping[str, str | None],
     *,

@@ -341,7 +341,7 @@ def _answer(
             kept.append(resolve(row, batch.run_id, batch.lease_id, now.at))
             continue
         there = recorded[key]
-        assert isinstance(row, NewStep)  # noqa: S101 - failed tries are decided by then
+        assert isinstance(row, NewStep)  # failed tries are decided by then
         if not there.has(row) or there.at is None:
             return StepsWritten(StepsAnswer.LATER if there.is_locked else StepsAnswer.LOST)
         kept_row = resolve(row, batch.run_id, batch.lease_id, there.at)

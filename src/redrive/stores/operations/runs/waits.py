@@ -56,7 +56,7 @@ def not_found(workflow: str, run_id: str) -> RunNotFound:
 
 
 @wakes
-def signal(  # noqa: PLR0913 - what a sender gives
+def signal(
     workflow: str,
     run_id: str,
     name: str,

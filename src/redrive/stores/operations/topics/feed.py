@@ -69,7 +69,7 @@ class Diverted(msgspec.Struct, frozen=True, gc=False):
     @property
     def event_id(self) -> int:
         """The id of the event."""
-        assert self.job.origin is not None  # noqa: S101 - that of a delivery
+        assert self.job.origin is not None  # that of a delivery
         return int(self.job.origin.rpartition("#")[2])
 
 
@@ -330,7 +330,7 @@ def _divert(lease: Lease, diverted: Sequence[Diverted], at: datetime) -> Stateme
     pairs = []
     for claim in claims:
         each = tried[claim.id]
-        assert each.outcome is not None  # noqa: S101 - chosen above
+        assert each.outcome is not None  # chosen above
         pairs.append((claim, decide(claim, each.outcome, at, each.sample)))
     done = yield from origins.write_all(pairs, at)
     traces = [(number, each.trace) for number, each in tried.items() if each.trace is not None]

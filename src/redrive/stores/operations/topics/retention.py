@@ -67,7 +67,7 @@ def topics() -> Statements[tuple[TopicSize, ...]]:
 
 
 @writes
-def prune(  # noqa: PLR0913 - options of one operation, by keyword
+def prune(
     topic: str,
     *,
     keep_for: timedelta | None = None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.core.management.commands import flush
 
 from redrive.contrib.django.apps import redrive_backends
@@ -13,7 +11,7 @@ from redrive.stores.operations import retention
 class Command(flush.Command):  # type: ignore[misc] # Django has no type information
     """Delete all data of a database, jobs, schedules and settings of queues included."""
 
-    def handle(self, **options: Any) -> None:  # noqa: ANN401 - Django's
+    def handle(self, **options: object) -> None:
         """Delete the data, after a confirmation."""
         database = options["database"]
         # Django's command asks too, but does not return the answer.

@@ -24,14 +24,14 @@ from redrive.contrib import extra
 from redrive.contrib.django.results import decode_id
 
 
-def command_line() -> Any:  # noqa: ANN401 - a command of click
+def command_line() -> Any:
     """Return the command line of redrive."""
     # By name: an integration does not depend on the command line, except for its own command.
     with extra("cli"):
         return import_module("typer.main").get_command(import_module("redrive.cli").cli)
 
 
-def of_backend(alias: str) -> Any:  # noqa: ANN401 - a command of click
+def of_backend(alias: str) -> Any:
     """Return the command line of redrive, with the App of a backend in place of the argument ``MODULE:APP``."""
     root = command_line()
     for command in _commands(root):
@@ -42,7 +42,7 @@ def of_backend(alias: str) -> Any:  # noqa: ANN401 - a command of click
     return root
 
 
-def _commands(command: Any) -> Iterator[Any]:  # noqa: ANN401 - a command of click
+def _commands(command: object) -> Iterator[Any]:
     yield command
     for each in getattr(command, "commands", {}).values():
         yield from _commands(each)
@@ -67,7 +67,7 @@ class Command(BaseCommand):  # type: ignore[misc] # Django has no type informati
         parser.add_argument("--backend", default="default", help="Alias in TASKS.")
         parser.add_argument("words", nargs=argparse.REMAINDER, metavar="command ...", help="As for `redrive`.")
 
-    def handle(self, *_: Any, **options: Any) -> None:  # noqa: ANN401 - Django's
+    def handle(self, *_: Any, **options: Any) -> None:
         """Run the command line."""
         words: list[str] = options["words"] or ["--help"]
         alias = options["backend"]
