@@ -6,16 +6,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
 
+from redrive.app import decorators
 from redrive.app.arguments import checked_count
 from redrive.app.attempts.context import Context, Pending
-from redrive.app.decorators import (
-    AnyArgument,
-    ContextInside,
-    CronDecorator,
-    RefreshDecorator,
-    TaskDecorator,
-    WorkflowDecorator,
-)
 from redrive.app.flows.flow_steps import declare_step
 from redrive.app.protocol import AppProtocol
 from redrive.app.registry import FOREVER, Declaration, Registry, retention_time
@@ -42,10 +35,10 @@ class Declarations:
 
     @overload
     def task(
-        self, function: Callable[Concatenate[AnyArgument, P], Coroutine[Any, Any, R | Pending]], /
+        self, function: Callable[Concatenate[decorators.AnyArgument, P], Coroutine[Any, Any, R | Pending]], /
     ) -> Task[..., R, Coroutine[Any, Any, R]]: ...
     @overload
-    def task(self, function: Callable[Concatenate[AnyArgument, P], R | Pending], /) -> Task[..., R, R]: ...  # type: ignore[overload-overlap]
+    def task(self, function: Callable[Concatenate[decorators.AnyArgument, P], R | Pending], /) -> Task[..., R, R]: ...  # type: ignore[overload-overlap]
     @overload
     def task(  # type: ignore[overload-overlap]
         self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R | Pending]], /
@@ -56,10 +49,10 @@ class Declarations:
     ) -> Task[P, R, R, Concatenate[Context, P]]: ...
     @overload
     def task(
-        self, function: ContextInside[Coroutine[Any, Any, R | Pending]], /
+        self, function: decorators.ContextInside[Coroutine[Any, Any, R | Pending]], /
     ) -> Task[..., R, Coroutine[Any, Any, R]]: ...
     @overload
-    def task(self, function: ContextInside[R | Pending], /) -> Task[..., R, R]: ...
+    def task(self, function: decorators.ContextInside[R | Pending], /) -> Task[..., R, R]: ...
     @overload
     def task(
         self, function: Callable[P, Coroutine[Any, Any, R | Pending]], /
@@ -80,7 +73,7 @@ class Declarations:
         keep_for: Duration | None = None,
         aka: str | Iterable[str] = (),
         executor: Executor = "thread",
-    ) -> TaskDecorator: ...
+    ) -> decorators.TaskDecorator: ...
     def task(
         self,
         function: Callable[..., Any] | None = None,
@@ -151,7 +144,7 @@ class Declarations:
         priority: int = 0,
         keep_for: Duration | None = None,
         aka: str | Iterable[str] = (),
-    ) -> WorkflowDecorator:
+    ) -> decorators.WorkflowDecorator:
         """Register a function with recorded steps, so that a run of it continues where it was after a crash.
 
         The first parameter of the function is a `Flow` (``async def``) or a `SyncFlow` (``def``), which makes steps,
@@ -232,7 +225,7 @@ class Declarations:
         idempotent: bool | None = None,
         soft_timeout: Duration | None = None,
         keep_for: Duration | None = None,
-    ) -> CronDecorator:
+    ) -> decorators.CronDecorator:
         """Register a function that runs at the occurrences of a cron expression.
 
         Each occurrence makes one job with retries of its own, with any number of workers. The worker that started
@@ -301,7 +294,7 @@ class Declarations:
         idempotent: bool | None = None,
         soft_timeout: Duration | None = None,
         keep_for: Duration | None = None,
-    ) -> RefreshDecorator:
+    ) -> decorators.RefreshDecorator:
         """Register a function that refreshes items on a schedule, with retries between planned times.
 
         `Refresh.track` adds items. Each attempt is a job. The refresh policy decides when the next one starts, and has

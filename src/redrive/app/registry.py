@@ -9,15 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redrive.app.arguments import (
-    check_printable,
-    checked_flag,
-    checked_function,
-    checked_text,
-    checked_texts,
-    earlier_names,
-    only_started,
-)
+from redrive.app import arguments
 from redrive.app.flows.workflow import Workflow
 from redrive.app.loading import import_module
 from redrive.app.payload import Signature
@@ -86,14 +78,14 @@ class Registry:
         self.tasks: dict[str, Task[Any, Any, Any]] = {}
         self.machines: dict[str, Machine] = {}
         self.topics: dict[str, Topic[Any]] = {}
-        self._include = checked_texts(include, "include")
+        self._include = arguments.checked_texts(include, "include")
         self._checked = 0
         self._served: frozenset[str] = frozenset()
         self._served_of: tuple[str, ...] = ()
 
     def task(self, function: Callable[..., Any], declaration: Declaration) -> Task[Any, Any, Any]:
         """Register a function as a task."""
-        checked_function(function, "task", "@app.task or @app.task(retry=..., queue=...)")
+        arguments.checked_function(function, "task", "@app.task or @app.task(retry=..., queue=...)")
         if declaration.executor != "thread":
             # Only few programs need it.
             from redrive.app.importable import checked_executor
@@ -144,8 +136,8 @@ class Registry:
         settings["keep_completed_for"] = retention_time(
             keep_completed_for, f"app.machine({name!r}, keep_completed_for=...)"
         )
-        checked_text(name, "the name of a machine")
-        check_printable(name, "the name of a machine")
+        arguments.checked_text(name, "the name of a machine")
+        arguments.check_printable(name, "the name of a machine")
         if "/" in name:
             raise MachineDefinitionError(
                 f"the machine {name!r} has a slash in its name, which separates the name from the key of an instance"
@@ -187,7 +179,7 @@ class Registry:
         """Register a function as a subscription of a topic."""
         topic, label = settings["topic"], settings.pop("label")
         options = {name: settings.pop(name) for name in ("retry", "timeout", "soft_timeout", "idempotent", "keep_for")}
-        checked_function(function, "subscription", "@topic.subscribe(...) above a function")
+        arguments.checked_function(function, "subscription", "@topic.subscribe(...) above a function")
         declaration = Declaration(queue=label, name=label, **options)
         found = self._define(function, declaration, Subscription, **settings)
         topic.subscriptions[found.definition.name] = found
@@ -196,11 +188,11 @@ class Registry:
     def _define(
         self, function: Callable[..., Any], declaration: Declaration, kind: Callable[..., K], **settings: object
     ) -> K:
-        label = checked_text(
+        label = arguments.checked_text(
             function.__name__ if declaration.name is None else declaration.name,
             f"the name of the task {function.__module__}.{function.__qualname__}",
         )
-        checked_flag(declaration.idempotent, f"task {label!r}: idempotent")
+        arguments.checked_flag(declaration.idempotent, f"task {label!r}: idempotent")
         # A refresh has a policy of its own kind.
         is_open = declaration.retry is None and "refresh" not in settings
         bare = declaration if is_open else None
@@ -362,7 +354,7 @@ class Registry:
 def _check_caught_by(signature: Signature, catch: Task[Any, Any, Any]) -> None:
     if catch.is_workflow:
         raise CatchDefinitionError(
-            f"task {signature.name!r} is to be caught by {catch.name!r}: {only_started(catch.name)}; "
+            f"task {signature.name!r} is to be caught by {catch.name!r}: {arguments.only_started(catch.name)}; "
             "let a task catch it, which calls that"
         )
     check_catch(signature, catch.signature)
@@ -435,7 +427,7 @@ def _traits(name: str, declaration: Declaration, policy: Policy) -> Traits:
     retry, idempotent = declaration.retry, declaration.idempotent
     traits = Traits(
         idempotent=retry.idempotent if idempotent is None and isinstance(retry, Policy) else idempotent,
-        aka=earlier_names("task", name, declaration.aka),
+        aka=arguments.earlier_names("task", name, declaration.aka),
         executor=declaration.executor,
     )
     if declaration.keep_for is not None:
@@ -452,12 +444,14 @@ def _traits(name: str, declaration: Declaration, policy: Policy) -> Traits:
 
 def _check_function(function: object, kind: str, name: str | None) -> None:
     if isinstance(function, Task) and function.is_workflow:
-        raise TaskDefinitionError(f"{only_started(function.name)}; a {kind} is another function, which calls that")
+        raise TaskDefinitionError(
+            f"{arguments.only_started(function.name)}; a {kind} is another function, which calls that"
+        )
     if isinstance(function, Task):
         raise TaskDefinitionError(
             f"{function.name!r} is a task already, and one function is one task: make another function for the {kind}"
         )
-    label = name or checked_function(function, kind, f"@app.{kind}(...) above a function").__name__
+    label = name or arguments.checked_function(function, kind, f"@app.{kind}(...) above a function").__name__
     if isinstance(label, str) and "/" in label:
         raise TaskDefinitionError(
             f"the {kind} {label!r} has a slash in its name, which separates the name from the key of an item"

@@ -15,30 +15,19 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
+from redrive.engine import runs
 from redrive.engine.lifecycle import LifecycleEvent, State, next_state
 from redrive.engine.outcome import RunChange, Transition
 from redrive.engine.records import AttemptOutcome, Claim, Hold
-from redrive.engine.runs import (
-    RACE,
-    UNDO_MARK,
-    UNDONE,
-    StepError,
-    StepKind,
-    StepOutcome,
-    StepRecord,
-    path_order,
-    rows_before,
-    undo_path,
-)
 from redrive.engine.steps import NewStep
 
 #: The error in its row.
-AGAIN = StepError((), "it was undone, and is executed anew", UNDONE)
+AGAIN = runs.StepError((), "it was undone, and is executed anew", runs.UNDONE)
 
 # The kinds of rows that belong to no call of the body.
-_MARKS = frozenset({StepKind.UNDO, StepKind.CANCEL})
+_MARKS = frozenset({runs.StepKind.UNDO, runs.StepKind.CANCEL})
 
-_ENDED = frozenset({StepOutcome.FAILED, StepOutcome.TIMED_OUT})
+_ENDED = frozenset({runs.StepOutcome.FAILED, runs.StepOutcome.TIMED_OUT})
 
 
 class UndonePath(msgspec.Struct, frozen=True, gc=False):
@@ -60,35 +49,35 @@ class UndoPlan(msgspec.Struct, frozen=True, gc=False):
     failed: str | None = None
 
 
-def new_mark(error: StepError, at: datetime) -> NewStep:
+def new_mark(error: runs.StepError, at: datetime) -> NewStep:
     """Return the row that lets the next pass of a run begin with its undos."""
-    return NewStep(UNDO_MARK, StepKind.UNDO, UNDO_MARK, StepOutcome.WAITING, due_at=at, error=error)
+    return NewStep(runs.UNDO_MARK, runs.StepKind.UNDO, runs.UNDO_MARK, runs.StepOutcome.WAITING, due_at=at, error=error)
 
 
-def new_plan(error: StepError, plan: UndoPlan) -> NewStep:
+def new_plan(error: runs.StepError, plan: UndoPlan) -> NewStep:
     """Return the row that records the beginning of the undos."""
-    return NewStep(UNDO_MARK, StepKind.UNDO, UNDO_MARK, result=msgspec.json.encode(plan), error=error)
+    return NewStep(runs.UNDO_MARK, runs.StepKind.UNDO, runs.UNDO_MARK, result=msgspec.json.encode(plan), error=error)
 
 
-def plan_of(mark: StepRecord | None) -> UndoPlan | None:
+def plan_of(mark: runs.StepRecord | None) -> UndoPlan | None:
     """Return the plan of a run; None if no pass has made it."""
     if mark is None or mark.result is None:
         return None
     return msgspec.json.decode(mark.result, type=UndoPlan)
 
 
-def mark_of(rows: Iterable[StepRecord]) -> StepRecord | None:
+def mark_of(rows: Iterable[runs.StepRecord]) -> runs.StepRecord | None:
     """Return the row that records that the run ends; None if it goes on."""
-    return next((row for row in rows if row.path == UNDO_MARK), None)
+    return next((row for row in rows if row.path == runs.UNDO_MARK), None)
 
 
-def standing(rows: Sequence[StepRecord]) -> tuple[StepRecord, ...]:
+def standing(rows: Sequence[runs.StepRecord]) -> tuple[runs.StepRecord, ...]:
     """Return the finished steps that may have to be taken back and are not, in the order of their undos.
 
     Without a plan these are all finished steps, because only the code has the undos.
     """
     by_path = {row.path: row for row in rows}
-    plan = plan_of(by_path.get(UNDO_MARK))
+    plan = plan_of(by_path.get(runs.UNDO_MARK))
     if plan is None:
         found = sorted((row for row in rows if row.has_effect), key=newest)
     else:
@@ -96,31 +85,33 @@ def standing(rows: Sequence[StepRecord]) -> tuple[StepRecord, ...]:
     return tuple(row for row in found if not _is_undone(row, by_path))
 
 
-def newest(row: StepRecord) -> tuple[float, tuple[int, ...]]:
+def newest(row: runs.StepRecord) -> tuple[float, tuple[int, ...]]:
     """Return a key that sorts steps in the order of their undos."""
-    return -row.at.timestamp(), tuple(-each for each in path_order(row.path)[1])
+    return -row.at.timestamp(), tuple(-each for each in runs.path_order(row.path)[1])
 
 
-def _is_undone(row: StepRecord, by_path: Mapping[str, StepRecord]) -> bool:
-    undo = by_path.get(undo_path(row.path))
-    return undo is not None and undo.kind is StepKind.UNDO and undo.outcome is StepOutcome.OK
+def _is_undone(row: runs.StepRecord, by_path: Mapping[str, runs.StepRecord]) -> bool:
+    undo = by_path.get(runs.undo_path(row.path))
+    return undo is not None and undo.kind is runs.StepKind.UNDO and undo.outcome is runs.StepOutcome.OK
 
 
-def given_up(rows: Sequence[StepRecord], error: StepError) -> tuple[NewStep, ...]:
+def given_up(rows: Sequence[runs.StepRecord], error: runs.StepError) -> tuple[NewStep, ...]:
     """Return the rows of the undos that are left and will not be tried again."""
     by_path = {row.path: row for row in rows}
     return tuple(
         _failed_undo(row, error)
         for row in standing(rows)
-        if (undo := by_path.get(undo_path(row.path))) is None or not undo.is_final
+        if (undo := by_path.get(runs.undo_path(row.path))) is None or not undo.is_final
     )
 
 
-def _failed_undo(row: StepRecord, error: StepError) -> NewStep:
-    return NewStep(undo_path(row.path), StepKind.UNDO, f"of {row.name}", StepOutcome.FAILED, tries=1, error=error)
+def _failed_undo(row: runs.StepRecord, error: runs.StepError) -> NewStep:
+    return NewStep(
+        runs.undo_path(row.path), runs.StepKind.UNDO, f"of {row.name}", runs.StepOutcome.FAILED, tries=1, error=error
+    )
 
 
-def not_undone(rows: Sequence[StepRecord]) -> str:
+def not_undone(rows: Sequence[runs.StepRecord]) -> str:
     """Return a text that lists the steps that were not taken back; empty if there are none."""
     left = standing(rows)
     if not left:
@@ -132,7 +123,7 @@ def not_undone(rows: Sequence[StepRecord]) -> str:
 # ------------------------------------------------------------------------------------------- ends without the code
 
 
-def undo_first(claim: Claim, dead: Transition, error: StepError, now: datetime) -> Transition:
+def undo_first(claim: Claim, dead: Transition, error: runs.StepError, now: datetime) -> Transition:
     """Return the transition of a run that would end now, and is to take its steps back before."""
     lost = dead.closed is not None and dead.closed.outcome is AttemptOutcome.LOST
     return _goes_on(claim, dead, now, (new_mark(error, now),), lost=lost)
@@ -158,7 +149,7 @@ def _goes_on(claim: Claim, dead: Transition, now: datetime, steps: tuple[NewStep
     )
 
 
-def die_undoing(dead: Transition, rows: Sequence[StepRecord], error: StepError) -> Transition:
+def die_undoing(dead: Transition, rows: Sequence[runs.StepRecord], error: runs.StepError) -> Transition:
     """Return the transition of a run that ends although not all of its steps are taken back."""
     text = not_undone(rows)
     note = f"{dead.note}; {text}" if text else dead.note
@@ -167,19 +158,19 @@ def die_undoing(dead: Transition, rows: Sequence[StepRecord], error: StepError) 
 
 
 def lost_undoing(
-    claim: Claim, dead: Transition, rows: Sequence[StepRecord], error: StepError, now: datetime
+    claim: Claim, dead: Transition, rows: Sequence[runs.StepRecord], error: runs.StepError, now: datetime
 ) -> Transition:
     """Return the transition of a run that was lost too often in one undo: this one has failed, and the others run."""
     by_path = {row.path: row for row in rows}
-    left = (row for row in standing(rows) if undo_path(row.path) not in by_path or not _final(row, by_path))
+    left = (row for row in standing(rows) if runs.undo_path(row.path) not in by_path or not _final(row, by_path))
     running = next(left, None)
-    if plan_of(by_path[UNDO_MARK]) is None or running is None:
+    if plan_of(by_path[runs.UNDO_MARK]) is None or running is None:
         return die_undoing(dead, rows, error)
     return _goes_on(claim, dead, now, (_failed_undo(running, error),), lost=True)
 
 
-def _final(row: StepRecord, by_path: Mapping[str, StepRecord]) -> bool:
-    return by_path[undo_path(row.path)].is_final
+def _final(row: runs.StepRecord, by_path: Mapping[str, runs.StepRecord]) -> bool:
+    return by_path[runs.undo_path(row.path)].is_final
 
 
 # ------------------------------------------------------------------------------------------------- starting again
@@ -201,15 +192,15 @@ class Again(msgspec.Struct, frozen=True, gc=False):
 
 # The failure that has ended the body goes, and so do the steps behind it, which the body has taken in answer to it:
 # another step is called at their positions now. The same holds for a cancellation.
-def again(rows: Sequence[StepRecord]) -> Again:
+def again(rows: Sequence[runs.StepRecord]) -> Again:
     """Return what a run that starts again forgets and repeats of its rows.
 
     It forgets what has ended it: the failure behind which no step was recorded, the cancellation and the undos. A step
     that is undone is executed anew. One with an undo that has failed is still in effect, and is kept.
     """
     by_path = {row.path: row for row in rows}
-    plan, body = plan_of(by_path.get(UNDO_MARK)), _Order(rows)
-    cuts = {row.path.removeprefix(f"{row.name} "): row.lease_id for row in rows if row.kind is StepKind.CANCEL}
+    plan, body = plan_of(by_path.get(runs.UNDO_MARK)), _Order(rows)
+    cuts = {row.path.removeprefix(f"{row.name} "): row.lease_id for row in rows if row.kind is runs.StepKind.CANCEL}
     if plan is not None and plan.failed in by_path:
         cuts[plan.failed] = by_path[plan.failed].lease_id
     # A step that was kept when the run started again before is older, and is no answer.
@@ -233,7 +224,7 @@ def again(rows: Sequence[StepRecord]) -> Again:
 
 
 # Which branch has won a race stays decided: one that has ended it by its failure wins it with the value.
-def supplied(rows: Sequence[StepRecord], path: str) -> Again:
+def supplied(rows: Sequence[runs.StepRecord], path: str) -> Again:
     """Return what a run forgets whose failed step at this path is given a value.
 
     It forgets which branch has failed first, if that was the branch of the step, and the calls of child runs that were
@@ -241,17 +232,17 @@ def supplied(rows: Sequence[StepRecord], path: str) -> Again:
     """
     body = _Order(rows)
     decided = body.decided_by([path])
-    forget = {row.path for row in rows if row.path in decided and row.name != RACE}
+    forget = {row.path for row in rows if row.path in decided and row.name != runs.RACE}
     forget |= {
         row.path for row in body.rows if row.is_dropped and any(row.path.startswith(f"{each}.") for each in forget)
     }
     return Again(tuple(sorted(forget)))
 
 
-def forked(rows: Sequence[StepRecord], before: str) -> tuple[tuple[str, ...], Again]:
+def forked(rows: Sequence[runs.StepRecord], before: str) -> tuple[tuple[str, ...], Again]:
     """Return the paths of the rows that a fork copies, and what changes in the copies."""
     by_path = {row.path: row for row in rows}
-    copied = [row for row in rows_before(rows, before) if row.kind not in _MARKS]
+    copied = [row for row in runs.rows_before(rows, before) if row.kind not in _MARKS]
     renew = {row.path for row in copied if _is_undone(row, by_path)}
     body = _Order(copied)
     kept = {row.path for row in body.behind(renew) if row.digest is not None}
@@ -261,19 +252,19 @@ def forked(rows: Sequence[StepRecord], before: str) -> tuple[tuple[str, ...], Ag
 class _Order:
     """The rows of the calls of a body, in the order in which the body reaches them."""
 
-    def __init__(self, rows: Iterable[StepRecord]) -> None:
-        self.rows = [row for row in rows if row.kind not in _MARKS and path_order(row.path)[0] == 0]
-        self._parts = {row.path: path_order(row.path)[1] for row in self.rows}
+    def __init__(self, rows: Iterable[runs.StepRecord]) -> None:
+        self.rows = [row for row in rows if row.kind not in _MARKS and runs.path_order(row.path)[0] == 0]
+        self._parts = {row.path: runs.path_order(row.path)[1] for row in self.rows}
 
-    def is_last(self, row: StepRecord) -> bool:
+    def is_last(self, row: runs.StepRecord) -> bool:
         """Return True if no call behind this one was recorded since; other branches of a call are not behind it."""
         return all(each.lease_id < row.lease_id for each in self.behind([row.path]))
 
-    def behind(self, paths: Iterable[str]) -> list[StepRecord]:
+    def behind(self, paths: Iterable[str]) -> list[runs.StepRecord]:
         """Return the rows of the calls behind any of these."""
         first: dict[tuple[int, ...], int] = {}
         for path in paths:
-            for branch, position in _places(path_order(path)[1]):
+            for branch, position in _places(runs.path_order(path)[1]):
                 first[branch] = min(first.get(branch, position), position)
         return [
             row
@@ -284,7 +275,9 @@ class _Order:
     def decided_by(self, paths: Iterable[str]) -> set[str]:
         """Return the calls with branches that were decided by the end of a branch with one of these calls."""
         numbers = {
-            row.path: int(msgspec.json.decode(row.result or b"0")) for row in self.rows if row.kind is StepKind.GATHER
+            row.path: int(msgspec.json.decode(row.result or b"0"))
+            for row in self.rows
+            if row.kind is runs.StepKind.GATHER
         }
         found = set()
         for path in paths:

@@ -10,27 +10,14 @@ from msgspec.structs import force_setattr
 
 from redrive.errors import ScheduleError
 from redrive.policy.duration import Duration
-from redrive.schedule import codec
-from redrive.schedule.options import (
-    LONGEST,
-    Action,
-    Exhausted,
-    FunctionStrategy,
-    GiveUpSince,
-    PolicyFields,
-    Strategy,
-    StrategyFunction,
-    read_span,
-    read_strategy,
-    usual_ending,
-)
+from redrive.schedule import codec, options
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.timezone import aware, member
 
 _NONE = timedelta(0)
 
 
-class RefreshPolicy(PolicyFields, frozen=True):
+class RefreshPolicy(options.PolicyFields, frozen=True):
     """When a refresh runs, how often it is retried, and when it is given up.
 
     Spans may be a ``timedelta``, seconds, or text such as ``"1h30m"``, ``"1 hour"`` or ``"PT1H"``; they are kept as a
@@ -73,39 +60,39 @@ class RefreshPolicy(PolicyFields, frozen=True):
             timeout: Duration = ...,
             delays: Iterable[Duration] = ...,
             repeat_last: bool = ...,
-            strategy: Strategy | FunctionStrategy | StrategyFunction | str = ...,
-            on_exhausted: Exhausted | str | None = ...,
+            strategy: options.Strategy | options.FunctionStrategy | options.StrategyFunction | str = ...,
+            on_exhausted: options.Exhausted | str | None = ...,
             give_up_after: Duration | None = ...,
-            give_up_since: GiveUpSince | str = ...,
+            give_up_since: options.GiveUpSince | str = ...,
             catch_up: Duration | None = ...,
             jitter: Duration = ...,
-            on_give_up: Sequence[Action] = ...,
+            on_give_up: Sequence[options.Action] = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
         self._read_spans()
         self._check_types()
-        force_setattr(self, "strategy", read_strategy(self.strategy))
-        force_setattr(self, "give_up_since", member(GiveUpSince, "give_up_since", self.give_up_since))
-        ending = usual_ending(self) if self.on_exhausted is None else self.on_exhausted
-        force_setattr(self, "on_exhausted", member(Exhausted, "on_exhausted", ending))
+        force_setattr(self, "strategy", options.read_strategy(self.strategy))
+        force_setattr(self, "give_up_since", member(options.GiveUpSince, "give_up_since", self.give_up_since))
+        ending = options.usual_ending(self) if self.on_exhausted is None else self.on_exhausted
+        force_setattr(self, "on_exhausted", member(options.Exhausted, "on_exhausted", ending))
         if self.timeout <= _NONE:
             raise ScheduleError(f"timeout={self.timeout}: the timeout must be positive")
         spans = (*self.delays, self.jitter, self.catch_up or _NONE)
         if any(each < _NONE for each in spans):
             raise ScheduleError(f"a span of time is negative: {min(spans)}")
         longest = max(*spans, self.timeout, self.give_up_after or _NONE)
-        if longest > LONGEST:
+        if longest > options.LONGEST:
             raise ScheduleError(f"a span of time is longer than a hundred years: {longest.days} days")
         if self.give_up_after is not None and self.give_up_after <= _NONE:
             raise ScheduleError(f"give_up_after={self.give_up_after}: the time must be positive")
-        if self.give_up_after is None and self.give_up_since is not GiveUpSince.FIRST_FAILURE:
+        if self.give_up_after is None and self.give_up_since is not options.GiveUpSince.FIRST_FAILURE:
             raise ScheduleError(f"give_up_since='{self.give_up_since}' needs a limit that is counted: give_up_after")
         if self.repeat_last and not self.delays:
             raise ScheduleError("repeat_last=True needs a delay to repeat")
-        if self.on_exhausted is Exhausted.WAIT_NEXT and self.schedule is None:
+        if self.on_exhausted is options.Exhausted.WAIT_NEXT and self.schedule is None:
             raise ScheduleError("on_exhausted='wait_next': there is no scheduled refresh to wait for")
-        if self.on_exhausted is Exhausted.WAIT_NEXT and self.repeat_last:
+        if self.on_exhausted is options.Exhausted.WAIT_NEXT and self.repeat_last:
             raise ScheduleError("on_exhausted='wait_next': retries that go on for ever are never exhausted")
 
     def _check_types(self) -> None:
@@ -117,7 +104,7 @@ class RefreshPolicy(PolicyFields, frozen=True):
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
             raise ScheduleError(f"schedule={self.schedule!r} is not a Schedule; RefreshPolicy.parse reads English")
         actions = self.on_give_up
-        if not isinstance(actions, list | tuple) or not all(isinstance(each, Action) for each in actions):
+        if not isinstance(actions, list | tuple) or not all(isinstance(each, options.Action) for each in actions):
             raise ScheduleError(f"on_give_up={actions!r}: write a list of actions, such as [Action('disable')]")
         if len(set(actions)) < len(actions):
             raise ScheduleError(f"on_give_up={actions!r} has an action twice: each is carried out once")
@@ -128,13 +115,13 @@ class RefreshPolicy(PolicyFields, frozen=True):
         for name in ("timeout", "give_up_after", "catch_up", "jitter"):
             value = getattr(self, name)
             if value is not None or name in {"timeout", "jitter"}:
-                force_setattr(self, name, read_span(name, value))
+                force_setattr(self, name, options.read_span(name, value))
         if isinstance(self.delays, str) or not isinstance(self.delays, Iterable):
             raise ScheduleError(
                 f"delays={self.delays!r}: write a list of durations, such as ['0s', '5m'], or those of a backoff, such "
                 "as Backoff.exponential('1m').delays(6)"
             )
-        force_setattr(self, "delays", tuple(read_span("delays", each) for each in self.delays))
+        force_setattr(self, "delays", tuple(options.read_span("delays", each) for each in self.delays))
 
     def delay(self, failures: int) -> timedelta | None:
         """Return the delay after a number of failed attempts in this cycle, from 1; None if there is no retry."""

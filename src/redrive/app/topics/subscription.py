@@ -17,18 +17,9 @@ from redrive.app.protocol import AppProtocol
 from redrive.app.tasks.enqueue import Options
 from redrive.app.tasks.task import Task, Traits
 from redrive.app.types import members_of, type_name
+from redrive.engine import topics
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter
-from redrive.engine.topics import (
-    DeliveryRecord,
-    Envelope,
-    Order,
-    Position,
-    StoredEvent,
-    SubscriptionRecord,
-    feeder_name,
-    task_name,
-)
 from redrive.errors import ConfigurationError, PayloadError, SubscriptionNotFound, TaskDefinitionError
 from redrive.stores.operations.admin import BulkResult
 from redrive.stores.operations.topics import lag
@@ -40,7 +31,7 @@ from redrive.stores.query import Operation
 #: The most shards of a subscription.
 MOST_SHARDS = 256
 
-_ENVELOPES = msgspec.json.Decoder(tuple[Envelope, ...])
+_ENVELOPES = msgspec.json.Decoder(tuple[topics.Envelope, ...])
 
 
 class EventReader(Protocol):
@@ -53,20 +44,20 @@ class EventReader(Protocol):
     def decode(self, type_: str, version: int, raw: bytes | msgspec.Raw) -> Any:
         """Return an event as the present code has it."""
 
-    def problem(self, event: StoredEvent) -> str | None:
+    def problem(self, event: topics.StoredEvent) -> str | None:
         """Return why this code cannot read an event that other code may be able to read."""
 
 
-def envelopes(raw: bytes) -> tuple[Envelope, ...]:
+def envelopes(raw: bytes) -> tuple[topics.Envelope, ...]:
     """Return the events in the arguments of a delivery."""
     return _ENVELOPES.decode(raw)
 
 
-def pack(events: tuple[StoredEvent, ...]) -> bytes:
+def pack(events: tuple[topics.StoredEvent, ...]) -> bytes:
     """Return the arguments of a delivery of events, as JSON."""
     return msgspec.json.encode(
         [
-            Envelope(each.id, each.key, each.type, each.version, each.at, msgspec.Raw(each.payload or b""))
+            topics.Envelope(each.id, each.key, each.type, each.version, each.at, msgspec.Raw(each.payload or b""))
             for each in events
         ]
     )
@@ -169,7 +160,7 @@ class SubscriptionHandle:
         self.app = app
 
     def __repr__(self) -> str:
-        return f"<subscription {task_name(self._place.topic, self._place.name)}>"
+        return f"<subscription {topics.task_name(self._place.topic, self._place.name)}>"
 
     def status(self) -> SubscriptionStatus:
         """Read the position, the lag, and the events that hold others."""
@@ -182,27 +173,27 @@ class SubscriptionHandle:
     def _status(self) -> Operation[tuple[SubscriptionStatus, ...]]:
         return lag.status(self._place.topic, self._place.name, now=self.app.now())
 
-    def pause(self, *, actor: str | None = None) -> SubscriptionRecord:
+    def pause(self, *, actor: str | None = None) -> topics.SubscriptionRecord:
         """Deliver no further event until `resume`; calls that run go on."""
         return self.app.store.run(operations.pause(*self._where, actor=actor or self.app.actor, now=self.app.now()))
 
-    async def apause(self, *, actor: str | None = None) -> SubscriptionRecord:
+    async def apause(self, *, actor: str | None = None) -> topics.SubscriptionRecord:
         """Deliver no further event until `aresume`; see `pause`."""
         return await self.app.store.arun(
             operations.pause(*self._where, actor=actor or self.app.actor, now=self.app.now())
         )
 
-    def resume(self, *, actor: str | None = None) -> SubscriptionRecord:
+    def resume(self, *, actor: str | None = None) -> topics.SubscriptionRecord:
         """End a pause."""
         return self.app.store.run(operations.resume(*self._where, actor=actor or self.app.actor, now=self.app.now()))
 
-    async def aresume(self, *, actor: str | None = None) -> SubscriptionRecord:
+    async def aresume(self, *, actor: str | None = None) -> topics.SubscriptionRecord:
         """End a pause; see `resume`."""
         return await self.app.store.arun(
             operations.resume(*self._where, actor=actor or self.app.actor, now=self.app.now())
         )
 
-    def move(self, to: Position, *, actor: str | None = None) -> int:
+    def move(self, to: topics.Position, *, actor: str | None = None) -> int:
         """Put the cursor at another position, while workers run.
 
         Failed events that wait for their next attempt are cancelled: from now on the cursor decides what is delivered.
@@ -220,15 +211,15 @@ class SubscriptionHandle:
         """
         return self.app.store.run(self._move(to, actor))
 
-    async def amove(self, to: Position, *, actor: str | None = None) -> int:
+    async def amove(self, to: topics.Position, *, actor: str | None = None) -> int:
         """Put the cursor at another position, while workers run; see `move`."""
         return await self.app.store.arun(self._move(to, actor))
 
-    def _move(self, to: Position, actor: str | None) -> Operation[int]:
+    def _move(self, to: topics.Position, actor: str | None) -> Operation[int]:
         position = checked_position(to)
         return operations.move(*self._where, position, actor=actor or self.app.actor, now=self.app.now())
 
-    def preview_move(self, to: Position) -> MovePreview:
+    def preview_move(self, to: topics.Position) -> MovePreview:
         """Return the number of events that `move` to this position would skip, deliver again and cancel.
 
         Raises:
@@ -236,11 +227,11 @@ class SubscriptionHandle:
         """
         return self.app.store.run(operations.preview(*self._where, checked_position(to)))
 
-    async def apreview_move(self, to: Position) -> MovePreview:
+    async def apreview_move(self, to: topics.Position) -> MovePreview:
         """Return the number of events that `move` would skip, deliver again and cancel; see `preview_move`."""
         return await self.app.store.arun(operations.preview(*self._where, checked_position(to)))
 
-    def skip(self, event: int | None = None, *, actor: str | None = None) -> DeliveryRecord:
+    def skip(self, event: int | None = None, *, actor: str | None = None) -> topics.DeliveryRecord:
         """End the delivery that holds others: the event is dead with its last error, and those behind it follow.
 
         Args:
@@ -252,11 +243,11 @@ class SubscriptionHandle:
         """
         return self.app.store.run(self._skip(event, actor))
 
-    async def askip(self, event: int | None = None, *, actor: str | None = None) -> DeliveryRecord:
+    async def askip(self, event: int | None = None, *, actor: str | None = None) -> topics.DeliveryRecord:
         """End the delivery that holds others; see `skip`."""
         return await self.app.store.arun(self._skip(event, actor))
 
-    def _skip(self, event: int | None, actor: str | None) -> Operation[DeliveryRecord]:
+    def _skip(self, event: int | None, actor: str | None) -> Operation[topics.DeliveryRecord]:
         if event is not None:
             checked_count(event, "the id of an event")
         return operations.skip(*self._where, event, actor=actor or self.app.actor, now=self.app.now())
@@ -276,9 +267,11 @@ class SubscriptionHandle:
         return typing.cast("BulkResult", await jobs.aredrive(self._dead(limit), rate=rate, actor=actor))
 
     def _dead(self, limit: int) -> Filter:
-        return Filter(state=State.DEAD, task=task_name(*self._where), caught=False, oldest_first=True, limit=limit)
+        return Filter(
+            state=State.DEAD, task=topics.task_name(*self._where), caught=False, oldest_first=True, limit=limit
+        )
 
-    def reshard(self, shards: int, *, actor: str | None = None) -> SubscriptionRecord:
+    def reshard(self, shards: int, *, actor: str | None = None) -> topics.SubscriptionRecord:
         """Give the subscription another number of shards, as soon as the present ones have read all events of now.
 
         Raises:
@@ -287,11 +280,11 @@ class SubscriptionHandle:
         """
         return self.app.store.run(self._reshard(shards, actor))
 
-    async def areshard(self, shards: int, *, actor: str | None = None) -> SubscriptionRecord:
+    async def areshard(self, shards: int, *, actor: str | None = None) -> topics.SubscriptionRecord:
         """Give the subscription another number of shards; see `reshard`."""
         return await self.app.store.arun(self._reshard(shards, actor))
 
-    def _reshard(self, shards: int, actor: str | None) -> Operation[SubscriptionRecord]:
+    def _reshard(self, shards: int, actor: str | None) -> Operation[topics.SubscriptionRecord]:
         number = checked_shards(shards, "the number of shards")
         return operations.reshard(*self._where, number, actor=actor or self.app.actor, now=self.app.now())
 
@@ -324,7 +317,7 @@ def checked_shards(number: Any, what: str) -> int:
     return int(number)
 
 
-def checked_position(to: object) -> Position:
+def checked_position(to: object) -> topics.Position:
     """Return a position to which a cursor can be moved."""
     if to in ("beginning", "end"):
         return str(to)
@@ -367,7 +360,7 @@ class Subscription(Task[Any, None, Any, Any], SubscriptionHandle):
         self._place = _Name(definition.topic, definition.name)
         self.topic = topic
         self.batch = batch
-        self.at_once = 1 if definition.ordering is Order.STRICT else at_once
+        self.at_once = 1 if definition.ordering is topics.Order.STRICT else at_once
         self.definition = definition
         self.signature = EventSignature(function, name, topic, batch=batch is not None)
         if definition.types is not None:
@@ -376,7 +369,7 @@ class Subscription(Task[Any, None, Any, Any], SubscriptionHandle):
     @property
     def feeder(self) -> str:
         """The name of the task of its feeders."""
-        return feeder_name(self._place.topic, self._place.name)
+        return topics.feeder_name(self._place.topic, self._place.name)
 
     def __repr__(self) -> str:
         return f"<subscription {self.name}>"

@@ -11,15 +11,8 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from redrive.contrib.sqlstate import FailureReader, Fate, classifier, condition_of, mark
+from redrive.contrib.transactions import commit_status
 from redrive.contrib.transactions.adapter import Adapter, Steps, adrive, drive
-from redrive.contrib.transactions.commit_status import (
-    ABORTED,
-    COMMITTED,
-    QUESTION,
-    Receipt,
-    seconds_left,
-    transaction_status,
-)
 from redrive.errors import OutcomeUnknown
 from redrive.errors.foreign import is_a
 from redrive.policy import Policy, Stage
@@ -98,7 +91,7 @@ class TransactionBlock(Generic[C]):
         try:
             given = yield from adapter.open()
             yield from adapter.begin(self._isolation)
-            left = seconds_left()
+            left = commit_status.seconds_left()
             if left is not None and adapter.is_postgres:
                 yield from adapter.ask(_LIMIT, str(max(1, int(left * 1000))))
         except BaseException as error:
@@ -111,11 +104,11 @@ class TransactionBlock(Generic[C]):
         if error is not None:
             return (yield from self._undo(error))
         try:
-            row = yield from self._adapter.ready(QUESTION if self._prove else None)
+            row = yield from self._adapter.ready(commit_status.QUESTION if self._prove else None)
         except BaseException as late:
             yield from self._undo(late)
             raise
-        yield from self._commit(Receipt(*row) if row else None)
+        yield from self._commit(commit_status.Receipt(*row) if row else None)
         return False
 
     def _undo(self, error: BaseException) -> Steps[bool]:
@@ -141,7 +134,7 @@ class TransactionBlock(Generic[C]):
         with suppress(Exception):
             yield from self._adapter.close(usable=usable, cancelled=cancelled)
 
-    def _commit(self, receipt: Receipt | None) -> Steps[None]:
+    def _commit(self, receipt: commit_status.Receipt | None) -> Steps[None]:
         adapter = self._adapter
         try:
             yield from adapter.commit()
@@ -159,7 +152,7 @@ class TransactionBlock(Generic[C]):
         else:
             yield from self._release(usable=True)
 
-    def _resolve(self, error: Exception, receipt: Receipt | None) -> Steps[None]:
+    def _resolve(self, error: Exception, receipt: commit_status.Receipt | None) -> Steps[None]:
         """Find out the outcome of a COMMIT without an answer; return if it was carried out, otherwise raise.
 
         Raises:
@@ -169,11 +162,11 @@ class TransactionBlock(Generic[C]):
         status = (
             None
             if receipt is None
-            else (yield from transaction_status(self._adapter, receipt, is_async=self._is_async))
+            else (yield from commit_status.transaction_status(self._adapter, receipt, is_async=self._is_async))
         )
-        if status == COMMITTED:
+        if status == commit_status.COMMITTED:
             return
-        if status == ABORTED:
+        if status == commit_status.ABORTED:
             mark(error, Fate.ROLLED_BACK)
             raise error
         unknown = OutcomeUnknown(

@@ -54,16 +54,7 @@ from redrive.policy import Policy
 from redrive.runtime import log
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.handlers import is_interruption, outcome_of, undo_cancellation
-from redrive.runtime.runs.branches import (
-    CURRENT,
-    Branch,
-    BranchWait,
-    ExitInTask,
-    Receipt,
-    RunningStep,
-    StepInterrupted,
-    carrying,
-)
+from redrive.runtime.runs import branches
 from redrive.runtime.runs.receipts import Inbox, Receipts
 from redrive.runtime.runs.recorder import Recorder
 from redrive.runtime.runs.refused import BodyRefusal
@@ -107,10 +98,12 @@ class UndoList(Protocol):
     def keep(self, path: str, value: object) -> None:
         """Keep what the function of a step has returned, which cannot be stored, for its undo."""
 
-    async def run(self, conductor: Conductor, main: Branch, outcome: Outcome, error: BaseException | None) -> Outcome:
+    async def run(
+        self, conductor: Conductor, main: branches.Branch, outcome: Outcome, error: BaseException | None
+    ) -> Outcome:
         """Begin and run the undos of a run that ends with this outcome, and return what it ends with."""
 
-    async def go_on(self, conductor: Conductor, main: Branch) -> Outcome:
+    async def go_on(self, conductor: Conductor, main: branches.Branch) -> Outcome:
         """Run the undos that are left, and return what the run ends with."""
 
 
@@ -178,7 +171,7 @@ class Conductor:
         self._end: Outcome | None = None
         self._interrupt: FlowInterrupt | None = None
         self._lost = self._expired = self._looking = False
-        self.branches: list[Branch] = []
+        self.branches: list[branches.Branch] = []
         #: Calls of the body that were not awaited yet.
         self.announced: set[FlowCall[Any]] = set()
         self.rows = PendingRows(state, workflow, recorder, flags=self._take, lost=self._lose)
@@ -240,8 +233,8 @@ class Conductor:
             raise misused
         return result
 
-    def _main_branch(self) -> Branch:
-        return Branch("", self.claim.started_at, self.seed)
+    def _main_branch(self) -> branches.Branch:
+        return branches.Branch("", self.claim.started_at, self.seed)
 
     def _body(self, arguments: Mapping[str, Any]) -> Any:
         flow = (Flow if self.workflow.is_async else SyncFlow)(self._calls(self))
@@ -249,25 +242,25 @@ class Conductor:
         assert name is not None  # a workflow takes a flow
         return self.workflow.function(**{name: flow}, **arguments)
 
-    async def run_branch(self, branch: Branch, start: Callable[[], Any]) -> Any:
+    async def run_branch(self, branch: branches.Branch, start: Callable[[], Any]) -> Any:
         """Run the code of a branch in the current task, or in a thread if the body is no coroutine."""
         self.branches.append(branch)
         branch.task = asyncio.current_task()
-        token, refusal = CURRENT.set(branch), REFUSAL.set(BodyRefusal(branch, self._note_misuse))
+        token, refusal = branches.CURRENT.set(branch), REFUSAL.set(BodyRefusal(branch, self._note_misuse))
         try:
             if self.workflow.is_async:
                 return await start()
             return await self._in_thread(branch, start)
         finally:
             REFUSAL.reset(refusal)
-            CURRENT.reset(token)
+            branches.CURRENT.reset(token)
             self.branches.remove(branch)
             self.receipts.ends(branch)
             if branch.parent is not None:
                 # Until it has taken note of this end, the parent does something.
                 branch.parent.joining = False
 
-    async def _in_thread(self, branch: Branch, start: Callable[[], Any]) -> Any:
+    async def _in_thread(self, branch: branches.Branch, start: Callable[[], Any]) -> Any:
         def call() -> Any:
             branch.thread = threading.get_ident()
             return start()
@@ -287,7 +280,7 @@ class Conductor:
             raise
 
     async def _ended(
-        self, main: Branch, arguments: Mapping[str, Any], result: object, error: BaseException | None
+        self, main: branches.Branch, arguments: Mapping[str, Any], result: object, error: BaseException | None
     ) -> Outcome:
         """Return the outcome of the pass after the end of its body, with a result or an error."""
         self._check_lost()
@@ -363,12 +356,12 @@ class Conductor:
             why = missing if self._misused is None else f"{self.describe()}: {self._misused}"
             raise RunEnded(Held(why)) from error
 
-    def _undelivered(self, main: Branch) -> CancelRequested | None:
+    def _undelivered(self, main: branches.Branch) -> CancelRequested | None:
         """Return the cancellation of the run if its body has not received it."""
         why = self._flags.cancel_why
         return None if why is None or main.delivered else CancelRequested(why)
 
-    async def _outcome(self, main: Branch, arguments: Mapping[str, Any], error: BaseException) -> Outcome:
+    async def _outcome(self, main: branches.Branch, arguments: Mapping[str, Any], error: BaseException) -> Outcome:
         """Return the outcome of a body that has raised an error."""
         if not is_a(error, CancelRequested):
             self._check_whole(error)
@@ -414,7 +407,7 @@ class Conductor:
         raise RunEnded(outcome)
 
     @contextlib.contextmanager
-    def listed(self, branch: Branch) -> Iterator[None]:
+    def listed(self, branch: branches.Branch) -> Iterator[None]:
         """Count a branch as one that runs, and open the flow for it again."""
         self._end = self._interrupt = None
         self.branches[:] = [branch]
@@ -500,7 +493,7 @@ class Conductor:
         """True while the body is torn down."""
         return self._end is not None
 
-    def check_open(self, branch: Branch) -> None:
+    def check_open(self, branch: branches.Branch) -> None:
         """Raise the interrupt again after the teardown has begun, and the cancellation of the attempt."""
         if branch.dropped:
             raise BranchDropped
@@ -512,7 +505,7 @@ class Conductor:
 
     # ---------------------------------------------------------------- identity
 
-    def ask(self, branch: Branch, request: StepRequest) -> Answer:
+    def ask(self, branch: branches.Branch, request: StepRequest) -> Answer:
         """Find the recorded step; hold the run if the code does not fit.
 
         Raise `FlowMisused` if the code goes on after a call that it must not make, or has cut off the step before.
@@ -539,13 +532,13 @@ class Conductor:
             branch.reached(answer.row.at)
         return answer
 
-    def check_receives(self, branch: Branch) -> None:
+    def check_receives(self, branch: branches.Branch) -> None:
         """Raise the interrupt of the run, or that of a branch that may take no new step."""
         self.check_open(branch)
         if branch.replay_only:
             raise BranchDropped
 
-    async def edge(self, branch: Branch, path: str, *, has_effect: bool = False) -> None:
+    async def edge(self, branch: branches.Branch, path: str, *, has_effect: bool = False) -> None:
         """Check at the edge of a new step, or after a wait, whether it may go on.
 
         What the branch has received is written before something that ``has_effect``.
@@ -570,10 +563,10 @@ class Conductor:
         """Return the row that would be written now, by the time of this process."""
         return resolve(end, self.claim.id, self.claim.lease_id, self.now_at())
 
-    def attach(self, branch: Branch, end: NewStep) -> None:
+    def attach(self, branch: branches.Branch, end: NewStep) -> None:
         """Write a row with the next one; behind what its branch has received, which would be missed before it."""
         if branch.held:
-            branch.held.append(Receipt(end, None))
+            branch.held.append(branches.Receipt(end, None))
         else:
             self.rows.attach(end)
 
@@ -583,12 +576,14 @@ class Conductor:
         self._check_lost()
         return row
 
-    def record_for(self, branch: Branch, end: StepEnd, ended: Ended | None = None) -> Coroutine[Any, Any, StepRecord]:
+    def record_for(
+        self, branch: branches.Branch, end: StepEnd, ended: Ended | None = None
+    ) -> Coroutine[Any, Any, StepRecord]:
         """Write a row of a branch with what it has received; see `record`. Call ``ended`` with a row that is final."""
         work = self.write_for(branch, end, ended)
         return work if branch.parent is None else self.finish(work)
 
-    async def write_for(self, branch: Branch, end: StepEnd, ended: Ended | None = None) -> StepRecord:
+    async def write_for(self, branch: branches.Branch, end: StepEnd, ended: Ended | None = None) -> StepRecord:
         """Write a row as `record_for` does, as a part of work that a drop does not cut off."""
         if not branch.held:
             row = await self.rows.record(end)
@@ -607,14 +602,14 @@ class Conductor:
 
     async def finish(self, work: Coroutine[Any, Any, R]) -> R:
         """Do work that goes on when its branch is dropped: the pass ends, or parks, after it."""
-        task = self.loop.create_task(carrying(work))
+        task = self.loop.create_task(branches.carrying(work))
         self.unfinished.add(task)
         task.add_done_callback(self._finished)
         # A task that is cancelled before its first turn has not begun the work, which would never be awaited.
         task.add_done_callback(lambda _: work.close())
         try:
             return await asyncio.shield(task)
-        except ExitInTask as exit_in_task:
+        except branches.ExitInTask as exit_in_task:
             raise exit_in_task.error from None
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
@@ -623,12 +618,12 @@ class Conductor:
         _ = task.cancelled() or task.exception()
         self.consider()
 
-    async def flush(self, branch: Branch) -> None:
+    async def flush(self, branch: branches.Branch) -> None:
         """Write what a branch has received."""
         if branch.held:
             await self.record_for(branch, branch.held[0].row)
 
-    def _attach_held(self, branch: Branch) -> None:
+    def _attach_held(self, branch: branches.Branch) -> None:
         """Write what a branch has received with the next row, or with the end of the pass."""
         for each in branch.held:
             self.rows.attach(each.row)
@@ -639,11 +634,11 @@ class Conductor:
         self._calling[path] = False
         return await self.rows.start_child(path, call)
 
-    async def transact(self, branch: Branch, path: str, call: StepCall, ended: Ended | None) -> StepRecord:
+    async def transact(self, branch: branches.Branch, path: str, call: StepCall, ended: Ended | None) -> StepRecord:
         """Call the function of a step with a connection, and write its row in the same transaction."""
         while True:
             await self.edge(branch, path, has_effect=True)
-            with contextlib.suppress(StepInterrupted):
+            with contextlib.suppress(branches.StepInterrupted):
                 work = self._transact(path, call, ended)
                 row = await (work if branch.parent is None else self.finish(work))
                 branch.reached(row.at)
@@ -670,7 +665,7 @@ class Conductor:
             elif branch.step is not None and self._stops(branch, branch.step):
                 branch.step.interrupt()
 
-    def _stops(self, branch: Branch, step: RunningStep) -> bool:
+    def _stops(self, branch: branches.Branch, step: branches.RunningStep) -> bool:
         """Return True if the function of a step has to be interrupted, so that its branch meets the edge again."""
         if branch.shields:
             return False
@@ -687,21 +682,21 @@ class Conductor:
 
     # ---------------------------------------------------------------- waits
 
-    async def wait(self, branch: Branch, due_at: datetime | None, why: str, path: str) -> None:
+    async def wait(self, branch: branches.Branch, due_at: datetime | None, why: str, path: str) -> None:
         """Wait with the row at this path until something has changed, or raise `Parking`; the caller checks again."""
-        wait = branch.wait = BranchWait(due_at, why, path)
+        wait = branch.wait = branches.BranchWait(due_at, why, path)
         self.consider()
         try:
             await wait.woken
         finally:
             branch.wait = None
 
-    async def wait_with(self, branch: Branch, end: StepEnd, why: str) -> StepRecord:
+    async def wait_with(self, branch: branches.Branch, end: StepEnd, why: str) -> StepRecord:
         """Wait with a row that is not written yet: alone, or together with the parking of the run.
 
         Return the row as written, if something has changed before the run could park.
         """
-        wait = branch.wait = BranchWait(self.expected(end).due_at, why, end.path, end)
+        wait = branch.wait = branches.BranchWait(self.expected(end).due_at, why, end.path, end)
         self.consider()
         try:
             await wait.woken
@@ -744,11 +739,11 @@ class Conductor:
         self.helpers.add(helper)
         helper.add_done_callback(self.helpers.discard)
 
-    async def _write_held(self, branch: Branch) -> None:
+    async def _write_held(self, branch: branches.Branch) -> None:
         with contextlib.suppress(LeaseLost):
             await self.flush(branch)
 
-    async def _write_wait(self, branch: Branch, wait: BranchWait, end: StepEnd) -> None:
+    async def _write_wait(self, branch: branches.Branch, wait: branches.BranchWait, end: StepEnd) -> None:
         # The next call of the branch raises it.
         with contextlib.suppress(LeaseLost):
             wait.written = await self.record_for(branch, end)
@@ -756,7 +751,7 @@ class Conductor:
             if wait.written.is_final and end.kind is not StepKind.SLEEP:
                 wait.wake()
 
-    def _park(self, waits: list[BranchWait]) -> None:
+    def _park(self, waits: list[branches.BranchWait]) -> None:
         due = min((wait.due_at for wait in waits if wait.due_at is not None and wait.row is None), default=None)
         for wait in waits:
             if wait.row is not None:

@@ -10,26 +10,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from redrive.errors import ScheduleError
+from redrive.schedule import options
 from redrive.schedule.english import read
 from redrive.schedule.english.spans import written, written_ordinal
 from redrive.schedule.english.tokens import quoted
 from redrive.schedule.english.words import DAY_NAMES, MONTH_NAMES, WEEKEND, WORKDAYS
-from redrive.schedule.options import (
-    Action,
-    Exhausted,
-    FunctionStrategy,
-    GiveUpSince,
-    PolicyFields,
-    Strategy,
-    usual_ending,
-)
 from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
 from redrive.schedule.timezone import Gap
 
 _STRATEGIES = {
-    Strategy.WHICHEVER_FIRST: "Retry or refresh whichever comes first",
-    Strategy.PLANNED_ONLY: "Retry only at scheduled refreshes",
+    options.Strategy.WHICHEVER_FIRST: "Retry or refresh whichever comes first",
+    options.Strategy.PLANNED_ONLY: "Retry only at scheduled refreshes",
 }
 _UNITS = {
     each: each.name.lower().removesuffix("ly") for each in Freq if each is not Freq.DAILY
@@ -39,7 +31,7 @@ _END = time(23, 59, 59)
 _MANY = 4
 
 
-def sentences(policy: PolicyFields) -> Iterator[str]:
+def sentences(policy: options.PolicyFields) -> Iterator[str]:
     """Yield a policy as sentences."""
     if policy.schedule is not None:
         yield f"Refresh {recurrence(policy.schedule)}"
@@ -51,13 +43,13 @@ def sentences(policy: PolicyFields) -> Iterator[str]:
     yield from _retries(policy)
     yield from _overlap(policy)
     last = written_ordinal(len(policy.delays) + 1)
-    if policy.on_exhausted is Exhausted.WAIT_NEXT:
+    if policy.on_exhausted is options.Exhausted.WAIT_NEXT:
         yield f"On the {last} failure, reset attempt_no and wait until the next scheduled refresh"
-    elif usual_ending(policy) is not Exhausted.GIVE_UP or _waits_alone(policy):
+    elif options.usual_ending(policy) is not options.Exhausted.GIVE_UP or _waits_alone(policy):
         yield f"On the {last} failure, give up"
     if policy.give_up_after is not None:
         limit = written(policy.give_up_after)
-        if policy.give_up_since is GiveUpSince.LAST_SUCCESS:
+        if policy.give_up_since is options.GiveUpSince.LAST_SUCCESS:
             yield f"Give up {limit} after the last success"
         else:
             yield f"Give up after {limit} without success"
@@ -80,11 +72,11 @@ def understood_sentences(found: read.Understood[Any]) -> Iterator[str]:
     yield from written_as
 
 
-def _waits_alone(policy: PolicyFields) -> bool:
-    return policy.strategy is Strategy.PLANNED_ONLY and policy.schedule is not None and not policy.delays
+def _waits_alone(policy: options.PolicyFields) -> bool:
+    return policy.strategy is options.Strategy.PLANNED_ONLY and policy.schedule is not None and not policy.delays
 
 
-def _retries(policy: PolicyFields) -> Iterator[str]:
+def _retries(policy: options.PolicyFields) -> Iterator[str]:
     delays = policy.delays[:-1] if policy.repeat_last else policy.delays
     number = 1
     for delay, same in itertools.groupby(delays):
@@ -103,15 +95,15 @@ def _retries(policy: PolicyFields) -> Iterator[str]:
         yield f"{which}, retry {_wait(policy.delays[-1])}"
 
 
-def _overlap(policy: PolicyFields) -> Iterator[str]:
+def _overlap(policy: options.PolicyFields) -> Iterator[str]:
     """Yield the sentence of a strategy; the usual one has none."""
-    if policy.strategy is Strategy.UNTIL_SUCCESS:
+    if policy.strategy is options.Strategy.UNTIL_SUCCESS:
         even = "Make retries even when they overlap with scheduled refreshes"
         yield "Keep retrying until it succeeds" if policy.repeat_last else even
-    elif policy.strategy is Strategy.UNTIL_PLANNED:
+    elif policy.strategy is options.Strategy.UNTIL_PLANNED:
         anew = "Count attempts anew at each scheduled refresh"
         yield "Retry until the next scheduled refresh" if policy.delays else anew
-    elif isinstance(policy.strategy, FunctionStrategy):
+    elif isinstance(policy.strategy, options.FunctionStrategy):
         yield f"Use the strategy {quoted(policy.strategy.label)}"
     elif policy.strategy in _STRATEGIES:
         yield _STRATEGIES[policy.strategy]
@@ -121,14 +113,14 @@ def _wait(delay: timedelta) -> str:
     return f"after {written(delay)}" if delay else "immediately"
 
 
-def _action(action: Action) -> str:
+def _action(action: options.Action) -> str:
     if action.to is None:
         return {"disable": "Disable auto-refresh"}.get(action.name, action.name.capitalize())
     tries = (_told(action, to, text) for to in (action.to, quoted(action.to)) for text in (None, action.text))
     return next(each for each in tries if _means(each, action))
 
 
-def _told(action: Action, to: str, in_quotes: str | None) -> str:
+def _told(action: options.Action, to: str, in_quotes: str | None) -> str:
     """Return the sentence of an action to a recipient, perhaps in quotes; so is its text if ``in_quotes`` is given."""
     if action.name == "mark":
         return f"Mark the {to} with {quoted(action.text or '')}"
@@ -136,7 +128,7 @@ def _told(action: Action, to: str, in_quotes: str | None) -> str:
     return f"{action.name.capitalize()} {to}{said}"
 
 
-def _means(sentence: str, action: Action) -> bool:
+def _means(sentence: str, action: options.Action) -> bool:
     """Return whether a sentence is read back as an action."""
     try:
         found = read.parse(sentence, _fields)

@@ -13,19 +13,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import asdict
 
-from redrive.engine.counters import (
-    BUCKETS,
-    EPOCH,
-    HOUR,
-    KEPT_FOR,
-    MINUTE,
-    TIERS,
-    ErrorLine,
-    MinuteSums,
-    TallyRows,
-    floor,
-    rolled,
-)
+from redrive.engine import counters
 from redrive.errors import ConfigurationError
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
@@ -88,7 +76,7 @@ class Throughput(msgspec.Struct, frozen=True, gc=False):
 
 
 @writes
-def write_counters(rows: TallyRows) -> Statements[None]:
+def write_counters(rows: counters.TallyRows) -> Statements[None]:
     """Write what a worker has counted; a repeated write changes nothing."""
     if rows.minutes:
         yield Query("minutes_put", many=[asdict(each) for each in rows.minutes])
@@ -115,7 +103,7 @@ class NotedDepths(msgspec.Struct, frozen=True, gc=False):
 def note_depths(*, now: datetime | None = None) -> Statements[NotedDepths]:
     """Write the depths of the queues for this minute, if no other worker has."""
     at = yield from instant(now)
-    minute = floor(at, MINUTE)
+    minute = counters.floor(at, counters.MINUTE)
     found: tuple[Depth, ...] = ()
     if not (yield Query("depths_noted", {"at": minute})):
         found = yield from read_depths(at)
@@ -129,7 +117,7 @@ def note_depths(*, now: datetime | None = None) -> Statements[NotedDepths]:
                 row["oldest_for"] = at - each.oldest_at
         if rows:
             yield Query("depths_put", many=list(rows.values()))
-    return NotedDepths(at, minute + MINUTE - at, found)
+    return NotedDepths(at, minute + counters.MINUTE - at, found)
 
 
 @reads
@@ -138,11 +126,11 @@ def throughput(
 ) -> Statements[Throughput]:
     """Return what ended within the last ``span``, and how deep the queues were, by spans of ``width``."""
     at = now or (yield from instant(None))
-    since = floor(at, width) - span + width
+    since = counters.floor(at, width) - span + width
     where = {"since": since, "queue": queue}
     sums: Sequence[SpanSums] = yield Query("minutes_sums", {**where, "width": width}, into=SpanSums)
     depths: Sequence[PastDepth] = yield Query("depths_past", {**where, "width": width}, into=PastDepth)
-    took: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * (len(BUCKETS) + 1))
+    took: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * (len(counters.BUCKETS) + 1))
     for name, task, place, jobs in (yield Query("minutes_took", where)):
         took[name, task][place] = jobs
     return Throughput(at, since, tuple(sums), dict(took), tuple(depths))
@@ -159,18 +147,18 @@ class FirstRow(msgspec.Struct, frozen=True, gc=False):
 def roll_up(tier: int, after: datetime, *, now: datetime | None = None) -> Statements[datetime | None]:
     """Roll up the first span after an instant that is old enough for a tier; return its end, or None."""
     at = yield from instant(now)
-    age, width = TIERS[tier]
-    before = floor(at - age, width)
+    age, width = counters.TIERS[tier]
+    before = counters.floor(at - age, width)
     first: Sequence[FirstRow] = yield Query(
         "minutes_unrolled", {"after": after, "before": before, "width": width}, into=FirstRow
     )
     if first[0].at is None:
         return None
-    start = floor(first[0].at, width)
+    start = counters.floor(first[0].at, width)
     window = {"start": start, "until": start + width}
-    rows: Sequence[MinuteSums] = yield Query("minutes_span", window, into=MinuteSums)
+    rows: Sequence[counters.MinuteSums] = yield Query("minutes_span", window, into=counters.MinuteSums)
     yield Query("minutes_drop", window)
-    yield Query("minutes_put", many=[asdict(each) for each in rolled(rows, start)])
+    yield Query("minutes_put", many=[asdict(each) for each in counters.rolled(rows, start)])
     return start + width
 
 
@@ -178,20 +166,20 @@ def roll_up(tier: int, after: datetime, *, now: datetime | None = None) -> State
 def forget_counters(*, now: datetime | None = None) -> Statements[None]:
     """Delete old sums, all but some of the old depths, and error groups that neither fail nor have dead jobs."""
     at = yield from instant(now)
-    yield from forget_before(at - KEPT_FOR)
-    for age, width in TIERS:
+    yield from forget_before(at - counters.KEPT_FOR)
+    for age, width in counters.TIERS:
         yield Query("depths_thin", {"before": at - age, "width": width})
 
 
 def forget_before(oldest: datetime) -> Statements[None]:
     """Delete all that was counted before an instant, as a part of a larger operation."""
-    yield Query("minutes_drop", {"start": EPOCH, "until": oldest})
+    yield Query("minutes_drop", {"start": counters.EPOCH, "until": oldest})
     yield Query("depths_forget", {"before": oldest})
     yield Query("error_hours_forget", {"before": oldest})
     yield Query("errors_forget", {"before": oldest})
 
 
-class ErrorGroup(ErrorLine, gc=False):
+class ErrorGroup(counters.ErrorLine, gc=False):
     """An error group with its last 24 hours.
 
     Attributes:
@@ -274,7 +262,7 @@ def groups(
         "before_at": before_at,
         "before": last,
     }
-    hours = {"now": at, "since": floor(at, HOUR) - HOURS + HOUR}
+    hours = {"now": at, "since": counters.floor(at, counters.HOUR) - HOURS + counters.HOUR}
     return tuple((yield Query("errors_select", {**params, **hours, "most": MOST, "count": limit}, into=ErrorGroup)))
 
 

@@ -16,17 +16,11 @@ from redrive import forks
 from redrive.clock import Clock, SystemClock
 from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreOpenError
 from redrive.stores.drivers import files
-from redrive.stores.drivers.sqlite import external
+from redrive.stores.drivers.sqlite import external, transactions
 from redrive.stores.drivers.sqlite.connection import DatabaseFile, Watcher, connect, excess_log, same_file, truncate_log
 from redrive.stores.drivers.sqlite.connection_thread import GROUP, ConnectionThread, LoopBatches, QueuedItem
 from redrive.stores.drivers.sqlite.errors import translated
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
-from redrive.stores.drivers.sqlite.transactions import (
-    AsyncSQLiteTransaction,
-    SQLiteTransaction,
-    SQLiteTransactions,
-    open_transaction,
-)
 from redrive.stores.drivers.sqlite.write_queue import WriteQueue
 from redrive.stores.query import Operation, R
 from redrive.stores.store import Store
@@ -68,7 +62,7 @@ class SQLiteStore(Store, forks.Member):
         self._writer: ConnectionThread | None = None
         self._reader: ConnectionThread | None = None
         self._watcher: Watcher | None = None
-        self._transactions: SQLiteTransactions | None = None
+        self._transactions: transactions.SQLiteTransactions | None = None
         self._batches = LoopBatches(self._threads)
         self._fork_pauses = contextlib.ExitStack()
         self._paused = False
@@ -107,11 +101,11 @@ class SQLiteStore(Store, forks.Member):
         """Run an operation in the user's own transaction; see `redrive.stores.drivers.sqlite.external`."""
         return external.run_on(connection, operation, self.settings, self._file)
 
-    def begin(self) -> SQLiteTransaction:
+    def begin(self) -> transactions.SQLiteTransaction:
         """Begin a transaction on a connection of its own, for a handler; see `Store.begin`."""
         return self._source().begin()
 
-    async def abegin(self) -> AsyncSQLiteTransaction:
+    async def abegin(self) -> transactions.AsyncSQLiteTransaction:
         """Begin a transaction on a connection of its own, for a coroutine; see `Store.begin`."""
         return await self._source().abegin()
 
@@ -126,10 +120,10 @@ class SQLiteStore(Store, forks.Member):
 
     def _has_open_transaction(self) -> bool:
         """Return True if this thread or asyncio task holds the lock of the file by ``ctx.transaction()``."""
-        transaction, path = open_transaction(), self.settings.path
+        transaction, path = transactions.open_transaction(), self.settings.path
         return transaction is not None and path is not None and same_file(path, str(transaction.settings.path))
 
-    def _source(self) -> SQLiteTransactions:
+    def _source(self) -> transactions.SQLiteTransactions:
         self._threads()
         if self._transactions is None:
             raise ConfigurationError(
@@ -222,7 +216,7 @@ class SQLiteStore(Store, forks.Member):
             if others:
                 self._reader = self._thread(others[0], "read")
                 self._watcher = Watcher(self.settings, others[1], self._file, self._reconnect)
-                self._transactions = SQLiteTransactions(self.settings, self._write_queue, self._file)
+                self._transactions = transactions.SQLiteTransactions(self.settings, self._write_queue, self._file)
             self._pid = os.getpid()
 
     def _thread(self, connection: sqlite3.Connection, kind: str) -> ConnectionThread:

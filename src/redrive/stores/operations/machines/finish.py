@@ -29,18 +29,7 @@ from redrive.engine.machine import (
 from redrive.engine.origin import Effect, OriginResult
 from redrive.engine.records import NewJob
 from redrive.stores.operations import jobs
-from redrive.stores.operations.machines.rows import (
-    InstanceEvent,
-    Start,
-    began,
-    end_moves,
-    insert_moves,
-    lock,
-    new_move,
-    put,
-    put_moved,
-    write,
-)
+from redrive.stores.operations.machines import rows
 from redrive.stores.query import Query, Statements
 
 E = TypeVar("E", bound=Effect)
@@ -60,7 +49,7 @@ class _Ended(msgspec.Struct):
 
 def finish_all(reports: Sequence[OriginResult], at: datetime) -> Statements[None]:
     """Apply the ends of the jobs of transitions."""
-    found = yield from lock((each.origin.name, each.origin.part) for each in reports)
+    found = yield from rows.lock((each.origin.name, each.origin.part) for each in reports)
     current = []
     for each in reports:
         instance = found.get((each.origin.name, each.origin.part))
@@ -117,12 +106,14 @@ def _moved(result: _Ended, report: OriginResult, instance: InstanceRecord, ids: 
     result.done.setdefault(report.attempt, []).append(instance.job_id)
     if following is not None:
         number = next(ids)
-        start = Start(following.to_state, following.job, following.failed_to)
-        event = InstanceEvent(instance.machine, instance.key, following.event, b"", following.digest)
+        start = rows.Start(following.to_state, following.job, following.failed_to)
+        event = rows.InstanceEvent(instance.machine, instance.key, following.event, b"", following.digest)
         result.added.append(
-            new_move(event, number, at, source=EventSource.NEXT, status=MoveStatus.RUNNING, instance=after, start=start)
+            rows.new_move(
+                event, number, at, source=EventSource.NEXT, status=MoveStatus.RUNNING, instance=after, start=start
+            )
         )
-        after = began(after, number, start, following.event)
+        after = rows.began(after, number, start, following.event)
         result.new[number] = following.job
     # Hot path: most moves change the state only.
     is_plain = following is None and change is None and instance.timeout_at is None and after.timeout_at is None
@@ -178,8 +169,8 @@ def _to_failure(instance: InstanceRecord, move: MoveRecord, error: str, number: 
         instance.machine, instance.key, instance.state, move.to_state or "", move.event or "", error, move.id
     )
     key = f"failed:{move.id}"
-    event = InstanceEvent(instance.machine, instance.key, FAILED, msgspec.json.encode(what), key, key)
-    return new_move(event, number, at, source=EventSource.FAILED_TO, status=MoveStatus.QUEUED, instance=instance)
+    event = rows.InstanceEvent(instance.machine, instance.key, FAILED, msgspec.json.encode(what), key, key)
+    return rows.new_move(event, number, at, source=EventSource.FAILED_TO, status=MoveStatus.QUEUED, instance=instance)
 
 
 def _only(kind: type[E], effects: Sequence[Effect]) -> E | None:
@@ -190,16 +181,16 @@ def _only(kind: type[E], effects: Sequence[Effect]) -> E | None:
 def _write(result: _Ended, at: datetime) -> Statements[None]:
     queries = []
     if result.moved:
-        queries.append(put_moved(result.moved))
+        queries.append(rows.put_moved(result.moved))
     if result.instances:
-        queries.append(put(result.instances))
+        queries.append(rows.put(result.instances))
     for attempts, numbers in result.done.items():
         queries.append(Query("moves_done", {"ids": numbers, "attempts": attempts, "now": at}))
     if result.ended:
-        queries.append(end_moves(result.ended))
+        queries.append(rows.end_moves(result.ended))
     if result.added:
-        queries.append(insert_moves(result.added))
+        queries.append(rows.insert_moves(result.added))
     if result.caught:
         # The state of ``failed_to=`` deals with the failure, as a catch task does.
         queries.append(Query("caught", many=[{"job_id": number, "now": at} for number in result.caught]))
-    yield from write(result.new, queries, at)
+    yield from rows.write(result.new, queries, at)

@@ -14,18 +14,7 @@ from redrive.errors import ScheduleError
 from redrive.schedule import RefreshOutcome, refresh
 from redrive.stores.operations.audit import CLOCK_SET_BACK, SYSTEM, record
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.refresh.items import (
-    ItemMove,
-    MoveResult,
-    begin,
-    declared,
-    definition_of,
-    lock,
-    numbered,
-    result_of,
-    schedule,
-    write,
-)
+from redrive.stores.operations.refresh import items
 from redrive.stores.query import Query, Statements, wakes, writes
 
 
@@ -35,14 +24,14 @@ from redrive.stores.query import Query, Statements, wakes, writes
 @wakes
 def start_due(
     name: str, budget: int, samples: Iterable[float], *, now: datetime | None = None
-) -> Statements[tuple[MoveResult, ...]]:
+) -> Statements[tuple[items.MoveResult, ...]]:
     """Start items of a refresh that are due, the earliest first; return the items that moved.
 
     There may be more if these are as many as the budget.
     """
     at = yield from instant(now)
-    row = yield from schedule(name)
-    definition = definition_of(row)
+    row = yield from items.schedule(name)
+    definition = items.definition_of(row)
     if row is None or row.paused_at is not None or definition is None:
         return ()
     due: Sequence[TrackedItem] = yield Query(
@@ -50,7 +39,7 @@ def start_due(
     )
     if not due:
         return ()
-    known: dict[object, ItemMove] = {}
+    known: dict[object, items.ItemMove] = {}
     moves = []
     for item, sample in zip(due, samples, strict=False):
         # Most items are in the same state: they share one move.
@@ -60,26 +49,26 @@ def start_due(
             like = _started(definition, row, item, at, sample)
             if not like.policy.jitter:
                 known[alike] = like
-        moves.append(ItemMove(item, like.policy, like.move, like.error))
-    moves = yield from numbered(moves)
-    yield from begin(definition, moves, at)
-    return tuple(map(result_of, moves))
+        moves.append(items.ItemMove(item, like.policy, like.move, like.error))
+    moves = yield from items.numbered(moves)
+    yield from items.begin(definition, moves, at)
+    return tuple(map(items.result_of, moves))
 
 
 def _started(
     definition: RefreshDefinition, row: ScheduleRecord, item: TrackedItem, at: datetime, sample: float
-) -> ItemMove:
+) -> items.ItemMove:
     try:
         policy = item.policy(definition)
     except ScheduleError as error:
-        return ItemMove(item, definition.policy, unreadable(item.state, error), str(error))
+        return items.ItemMove(item, definition.policy, unreadable(item.state, error), str(error))
     state = item.state
     if row.resumed_at is not None and item.refresh_at is not None and item.refresh_at < row.resumed_at:
         resumed = refresh.resume(policy, replace(state, paused=True), now=at, sample=sample)
         if not refresh.is_due(resumed.state, at):
-            return ItemMove(item, policy, resumed)
+            return items.ItemMove(item, policy, resumed)
         state = resumed.state
-    return ItemMove(item, policy, refresh.start(policy, state, now=at, uid=NEW, sample=sample))
+    return items.ItemMove(item, policy, refresh.start(policy, state, now=at, uid=NEW, sample=sample))
 
 
 class SetBackPage(msgspec.Struct, frozen=True, gc=False):
@@ -96,16 +85,16 @@ def replan(name: str, budget: int, samples: Iterable[float], *, now: datetime | 
     There may be more if it equals the budget.
     """
     at = yield from instant(now)
-    definition = yield from declared(name)
+    definition = yield from items.declared(name)
     if definition is None:
         return 0
     params = {"schedule": name, "timing": definition.timing, "count": budget}
     found: Sequence[TrackedItem] = yield Query("refresh_outdated", params, into=TrackedItem)
     moves = [
-        ItemMove(each, definition.policy, refresh.replan(definition.policy, each.state, now=at, sample=sample))
+        items.ItemMove(each, definition.policy, refresh.replan(definition.policy, each.state, now=at, sample=sample))
         for each, sample in zip(found, samples, strict=False)
     ]
-    yield from write(definition, moves, at)
+    yield from items.write(definition, moves, at)
     return len(found)
 
 
@@ -118,22 +107,22 @@ def set_back(
     Items with larger keys than `after` are read, at most `limit`.
     """
     at = yield from instant(now)
-    definition = yield from declared(name)
+    definition = yield from items.declared(name)
     if definition is None:
         return SetBackPage(None, 0)
     params = {"schedule": name, "after": after, "count": limit}
     found: Sequence[TrackedItem] = yield Query("refreshes_select", params, into=TrackedItem)
     rolls = iter(samples)
     moves = []
-    for item in (yield from lock(name, [each.key for each in found])):
+    for item in (yield from items.lock(name, [each.key for each in found])):
         try:
             policy = item.policy(definition)
         except ScheduleError:
             continue
         move = refresh.set_back(policy, item.state, now=at, sample=next(rolls))
         if move.outcome is not RefreshOutcome.NOTHING:
-            moves.append(ItemMove(item, policy, move))
-    yield from write(definition, moves, at)
+            moves.append(items.ItemMove(item, policy, move))
+    yield from items.write(definition, moves, at)
     if moves:
         yield from record(at, SYSTEM, CLOCK_SET_BACK, schedule=name, count=len(moves))
     return SetBackPage(found[-1].key if len(found) == limit else None, len(moves))

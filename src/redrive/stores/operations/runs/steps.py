@@ -18,23 +18,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, replace
 
+from redrive.engine import runs
 from redrive.engine.origin import Kind
 from redrive.engine.outcome import RunChange, Transition
 from redrive.engine.records import Claim, JobRecord
-from redrive.engine.runs import (
-    CHILD_SIGNAL,
-    FAR,
-    UNDO_MARK,
-    ChildEnd,
-    EmitRecord,
-    RunFlags,
-    RunRecord,
-    RunState,
-    SignalRecord,
-    StepKind,
-    StepOutcome,
-    StepRecord,
-)
 from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepsAnswer, StepsWritten, decided, resolve
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Batch, Query, Statements, writes
@@ -50,7 +37,7 @@ def drop_calls(ids: Sequence[int], why: str, at: datetime, open_calls: Sequence[
     given = {"ids": list(ids), "open": list(open_calls)}
     # The first one reads which cancellations are not requested yet.
     return (
-        Query("children_notify", {**given, "name": CHILD_SIGNAL, "now": at}),
+        Query("children_notify", {**given, "name": runs.CHILD_SIGNAL, "now": at}),
         Query("calls_drop", {**given, "why": why}),
         Query("children_cancel", {**given, "why": why, "now": at}),
     )
@@ -64,7 +51,7 @@ _OF_RUN = f"{Kind.RUN}:"
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class _ClaimedRun(RunRecord, frozen=True, gc=False):
+class _ClaimedRun(runs.RunRecord, frozen=True, gc=False):
     """A row of the query ``runs_claimed``."""
 
     has_steps: bool = False
@@ -72,13 +59,13 @@ class _ClaimedRun(RunRecord, frozen=True, gc=False):
     has_waits: bool = False
 
 
-class _Emitted(EmitRecord, frozen=True, gc=False):
+class _Emitted(runs.EmitRecord, frozen=True, gc=False):
     """A row of the query ``emits_for``."""
 
     run_id: int = 0
 
 
-class _Ended(ChildEnd, frozen=True, gc=False):
+class _Ended(runs.ChildEnd, frozen=True, gc=False):
     """A row of the query ``children_ended``."""
 
     run_id: int = 0
@@ -95,9 +82,9 @@ class _Written(msgspec.Struct, frozen=True, gc=False):
     paused: bool
 
     @property
-    def flags(self) -> RunFlags:
+    def flags(self) -> runs.RunFlags:
         """Return what operators ask of the run."""
-        return RunFlags(self.cancel_why, self.paused)
+        return runs.RunFlags(self.cancel_why, self.paused)
 
 
 class _Asked(msgspec.Struct, frozen=True, gc=False):
@@ -108,7 +95,7 @@ class _Asked(msgspec.Struct, frozen=True, gc=False):
     lease_id: int
     is_current: bool
     recorded_by: int | None
-    outcome: StepOutcome | None
+    outcome: runs.StepOutcome | None
     at: datetime | None
     due_at: datetime | None
     tries: int | None
@@ -117,46 +104,48 @@ class _Asked(msgspec.Struct, frozen=True, gc=False):
         """Return True if the lease of the caller has recorded this row."""
         if self.recorded_by != self.lease_id or self.outcome is None:
             return False
-        if self.outcome is not StepOutcome.WAITING:
+        if self.outcome is not runs.StepOutcome.WAITING:
             return True
         # The same wait or try, or a later one: the end of a wait, or of a step that failed before, is another row.
-        return row.outcome is StepOutcome.WAITING and (self.tries or 0) >= row.tries
+        return row.outcome is runs.StepOutcome.WAITING and (self.tries or 0) >= row.tries
 
     @property
     def is_locked(self) -> bool:
         """True if the row was not written only because another transaction has locked the run."""
-        return self.is_current and self.outcome in (None, StepOutcome.WAITING)
+        return self.is_current and self.outcome in (None, runs.StepOutcome.WAITING)
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def states(jobs: Iterable[Claim | JobRecord], at: datetime) -> Statements[dict[int, RunState]]:
+def states(jobs: Iterable[Claim | JobRecord], at: datetime) -> Statements[dict[int, runs.RunState]]:
     """Return what is stored of the runs among these jobs, by their jobs."""
     ids = [each.id for each in jobs if each.origin is not None and each.origin.startswith(_OF_RUN)]
     if not ids:
         return {}
-    rows: Sequence[_ClaimedRun] = yield Query("runs_claimed", {"ids": ids, "child": CHILD_SIGNAL}, into=_ClaimedRun)
+    rows: Sequence[_ClaimedRun] = yield Query(
+        "runs_claimed", {"ids": ids, "child": runs.CHILD_SIGNAL}, into=_ClaimedRun
+    )
     with_steps = [row.job_id for row in rows if row.has_steps]
     steps = (yield from _steps_of(with_steps)) if with_steps else {}
     found = yield from arrivals(
         [row.job_id for row in rows if row.has_signals], [row.job_id for row in rows if row.has_waits]
     )
     return {
-        row.job_id: RunState(row, row.flags(at), steps.get(row.job_id, ()), *found.get(row.job_id, ((), (), ())))
+        row.job_id: runs.RunState(row, row.flags(at), steps.get(row.job_id, ()), *found.get(row.job_id, ((), (), ())))
         for row in rows
     }
 
 
-def _steps_of(ids: Sequence[int]) -> Statements[dict[int, tuple[StepRecord, ...]]]:
-    rows: Sequence[StepRecord] = yield Query("steps_of", {"ids": list(ids)}, into=StepRecord)
-    by_run: dict[int, list[StepRecord]] = defaultdict(list)
+def _steps_of(ids: Sequence[int]) -> Statements[dict[int, tuple[runs.StepRecord, ...]]]:
+    rows: Sequence[runs.StepRecord] = yield Query("steps_of", {"ids": list(ids)}, into=runs.StepRecord)
+    by_run: dict[int, list[runs.StepRecord]] = defaultdict(list)
     for row in rows:
         by_run[row.run_id].append(row)
     return {number: tuple(each) for number, each in by_run.items()}
 
 
-Arrivals = tuple[tuple[SignalRecord, ...], tuple[EmitRecord, ...], tuple[ChildEnd, ...]]
+Arrivals = tuple[tuple[runs.SignalRecord, ...], tuple[runs.EmitRecord, ...], tuple[runs.ChildEnd, ...]]
 
 
 def arrivals(with_signals: Sequence[int], with_waits: Sequence[int]) -> Statements[dict[int, Arrivals]]:
@@ -164,9 +153,9 @@ def arrivals(with_signals: Sequence[int], with_waits: Sequence[int]) -> Statemen
 
     Of each run at most `UNREAD` signals are read.
     """
-    signals: dict[int, list[SignalRecord]] = defaultdict(list)
-    emits: dict[int, list[EmitRecord]] = defaultdict(list)
-    ends: dict[int, list[ChildEnd]] = defaultdict(list)
+    signals: dict[int, list[runs.SignalRecord]] = defaultdict(list)
+    emits: dict[int, list[runs.EmitRecord]] = defaultdict(list)
+    ends: dict[int, list[runs.ChildEnd]] = defaultdict(list)
     if with_signals:
         for signal in (yield from unread(with_signals)):
             signals[signal.run_id].append(signal)
@@ -184,10 +173,10 @@ def arrivals(with_signals: Sequence[int], with_waits: Sequence[int]) -> Statemen
     }
 
 
-def unread(run_ids: Sequence[int], name: str | None = None) -> Statements[list[SignalRecord]]:
+def unread(run_ids: Sequence[int], name: str | None = None) -> Statements[list[runs.SignalRecord]]:
     """Return the first unread signals of runs, of one name if it is given, by number."""
-    wanted = [{"run_id": number, "name": name, "child": CHILD_SIGNAL, "count": UNREAD} for number in run_ids]
-    rows: Sequence[SignalRecord] = yield Query("signals_unread", many=wanted, into=SignalRecord)
+    wanted = [{"run_id": number, "name": name, "child": runs.CHILD_SIGNAL, "count": UNREAD} for number in run_ids]
+    rows: Sequence[runs.SignalRecord] = yield Query("signals_unread", many=wanted, into=runs.SignalRecord)
     return sorted(rows, key=attrgetter("id"))
 
 
@@ -208,12 +197,12 @@ def _is_simple(batch: StepBatch) -> bool:
     """Return True if rows need neither a decision nor another statement."""
     if batch.values is not None or not batch.steps:
         return False
-    return all(isinstance(each, NewStep) and each.ref is None and each.path != UNDO_MARK for each in batch.steps)
+    return all(isinstance(each, NewStep) and each.ref is None and each.path != runs.UNDO_MARK for each in batch.steps)
 
 
 def begins_undo(parked: Transition) -> bool:
     """Return True if the rows of a run that is parked begin its undos."""
-    return parked.run is not None and any(row.path == UNDO_MARK for row in parked.run.steps)
+    return parked.run is not None and any(row.path == runs.UNDO_MARK for row in parked.run.steps)
 
 
 def write_parked(parked: Sequence[Transition], at: datetime) -> Statements[None]:
@@ -251,7 +240,7 @@ def write(batches: Sequence[StepBatch], at: datetime) -> Statements[list[StepsWr
     """Write rows of running runs as a part of a larger operation, and return the answers."""
     decisions = [replace(each, steps=tuple(decided(end, at) for end in each.steps)) for each in batches]
     answers = yield from _write(decisions, at)
-    undoing = [row.run_id for each in answers for row in each.steps if row.path == UNDO_MARK]
+    undoing = [row.run_id for each in answers for row in each.steps if row.path == runs.UNDO_MARK]
     if undoing:
         yield Batch(drop_calls(sorted(undoing), TAKES_BACK, at))
     return answers
@@ -265,7 +254,7 @@ def _write(batches: Sequence[StepBatch], at: datetime | None, *, alone: bool = F
     received = [
         {"id": row.ref, "run_id": batch.run_id, "path": row.path}
         for batch, row in rows
-        if row.ref is not None and row.kind is StepKind.WAIT and _key(batch, row) in written
+        if row.ref is not None and row.kind is runs.StepKind.WAIT and _key(batch, row) in written
     ]
     if received:
         yield Query("signals_read", many=received)
@@ -290,7 +279,7 @@ def _values_of(batch: StepBatch) -> _Key:
     return batch.run_id, "", batch.lease_id
 
 
-def columns(row: StepRecord | NewStep) -> dict[str, Any]:
+def columns(row: runs.StepRecord | NewStep) -> dict[str, Any]:
     """Return the columns of a row."""
     values = asdict(row)
     if row.error is not None:
@@ -321,15 +310,15 @@ def _asked(missing: Sequence[_Key]) -> Statements[dict[_Key, _Asked]]:
     return {(row.run_id, row.path, row.lease_id): row for row in rows}
 
 
-def _put_values(given: Sequence[StepBatch], at: datetime | None) -> Statements[dict[tuple[int, int], RunFlags]]:
+def _put_values(given: Sequence[StepBatch], at: datetime | None) -> Statements[dict[tuple[int, int], runs.RunFlags]]:
     rows = [{"run_id": each.run_id, "lease_id": each.lease_id, "set_values": each.values, "at": at} for each in given]
     found = yield Query("run_values", many=rows)
-    return {(run_id, lease_id): RunFlags(why, bool(paused)) for run_id, lease_id, why, paused in found}
+    return {(run_id, lease_id): runs.RunFlags(why, bool(paused)) for run_id, lease_id, why, paused in found}
 
 
 def _answer(
     batch: StepBatch,
-    flags: Mapping[tuple[int, int], RunFlags],
+    flags: Mapping[tuple[int, int], runs.RunFlags],
     written: Mapping[_Key, _Written],
     recorded: Mapping[_Key, _Asked],
 ) -> StepsWritten:
@@ -370,8 +359,8 @@ def park(moved: Iterable[Transition], at: datetime) -> Statements[None]:
     if parked:
         paused = [each.job_id for each in changed if each.run is not None and each.run.paused]
         ends = {each.job_id: each.run.ends_at for each in changed if each.run is not None}
-        left = [((ends[number] or FAR) - at) // _MICROSECOND for number in parked]
-        yield Query("runs_parked", {"ids": parked, "left": left, "paused": paused, "now": at, "far": FAR})
+        left = [((ends[number] or runs.FAR) - at) // _MICROSECOND for number in parked]
+        yield Query("runs_parked", {"ids": parked, "left": left, "paused": paused, "now": at, "far": runs.FAR})
 
 
 def _restart(restarted: Sequence[tuple[int, RunChange]], at: datetime) -> Statements[None]:

@@ -12,20 +12,11 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
+from redrive.engine import topics
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.origin import of_feeder
 from redrive.engine.records import JobRecord, NewJob
-from redrive.engine.topics import (
-    FEEDER_LINE,
-    Dead,
-    DeliveryRecord,
-    Order,
-    Position,
-    Shard,
-    SubscriptionRecord,
-    feeder_name,
-)
 from redrive.errors import IllegalMove, SubscriptionNotFound
 from redrive.stores.operations import jobs, transitions
 from redrive.stores.operations.audit import UNKNOWN, record
@@ -46,11 +37,11 @@ class SubscriptionDefinition(msgspec.Struct, frozen=True, gc=False):
 
     topic: str
     name: str
-    ordering: Order
-    dead: Dead
+    ordering: topics.Order
+    dead: topics.Dead
     types: tuple[str, ...] | None
     shards: int
-    start: Position
+    start: topics.Position
     policy: FrozenPolicy  # of the feeders
 
 
@@ -90,7 +81,7 @@ class MovePreview(msgspec.Struct, frozen=True, gc=False):
 @wakes
 def declare(
     definitions: Sequence[SubscriptionDefinition], *, now: datetime | None = None
-) -> Statements[tuple[SubscriptionRecord, ...]]:
+) -> Statements[tuple[topics.SubscriptionRecord, ...]]:
     """Write the subscriptions of the code, create the shards of new ones, and replace feeders that have ended.
 
     Return them as they are stored. Raise `TopicsRestored` if the database was restored from a dump of another server.
@@ -101,7 +92,7 @@ def declare(
     for each in sorted(definitions, key=lambda each: (each.topic, each.name)):
         yield Query("subscription_put", {**_columns(each), "now": at})
         known = yield from lock(each.topic, each.name)
-        shards: Sequence[Shard] = yield Query("shards_lock", _key(known), into=Shard)
+        shards: Sequence[topics.Shard] = yield Query("shards_lock", _key(known), into=topics.Shard)
         if shards:
             yield from _revive(shards, each.policy, at)
         else:
@@ -122,14 +113,14 @@ def _columns(each: SubscriptionDefinition) -> dict[str, object]:
     }
 
 
-def _key(known: SubscriptionRecord) -> dict[str, object]:
+def _key(known: topics.SubscriptionRecord) -> dict[str, object]:
     return {"topic": known.topic, "subscription": known.name}
 
 
-def lock(topic: str, name: str) -> Statements[SubscriptionRecord]:
+def lock(topic: str, name: str) -> Statements[topics.SubscriptionRecord]:
     """Lock a subscription and return it; raise `SubscriptionNotFound`."""
-    rows: Sequence[SubscriptionRecord] = yield Query(
-        "subscription_lock", {"topic": topic, "name": name}, into=SubscriptionRecord
+    rows: Sequence[topics.SubscriptionRecord] = yield Query(
+        "subscription_lock", {"topic": topic, "name": name}, into=topics.SubscriptionRecord
     )
     if not rows:
         raise _unknown(topic, name)
@@ -144,7 +135,7 @@ def _unknown(topic: str, name: str) -> SubscriptionNotFound:
 
 
 def _insert(
-    known: SubscriptionRecord, place: _Place, numbers: Iterable[int], policy: FrozenPolicy, at: datetime
+    known: topics.SubscriptionRecord, place: _Place, numbers: Iterable[int], policy: FrozenPolicy, at: datetime
 ) -> Statements[None]:
     """Insert shards at a position, each with the job of its feeder."""
     shards = list(numbers)
@@ -166,12 +157,12 @@ def _insert(
 def _feeders(topic: str, name: str, shards: Sequence[int], policy: FrozenPolicy, at: datetime) -> Statements[list[int]]:
     new = [
         NewJob(
-            task=feeder_name(topic, name),
+            task=topics.feeder_name(topic, name),
             queue=f"{topic}.{name}",
             priority=-1,
             payload=b"{}",
             policy=policy,
-            partition=f"{FEEDER_LINE}:{shard}",
+            partition=f"{topics.FEEDER_LINE}:{shard}",
             origin=of_feeder(topic, name, shard),
         )
         for shard in shards
@@ -181,7 +172,7 @@ def _feeders(topic: str, name: str, shards: Sequence[int], policy: FrozenPolicy,
     return ids
 
 
-def _revive(shards: Sequence[Shard], policy: FrozenPolicy, at: datetime) -> Statements[None]:
+def _revive(shards: Sequence[topics.Shard], policy: FrozenPolicy, at: datetime) -> Statements[None]:
     """Give shards new feeders if theirs have ended: an operator may have cancelled them."""
     found = yield from _jobs(shards)
     alive = {job.id for job in found if job.state not in FINAL}
@@ -207,7 +198,7 @@ class _Place(msgspec.Struct, frozen=True, gc=False):
     at_id: int
 
 
-def _place(topic: str, position: Position) -> Statements[_Place]:
+def _place(topic: str, position: topics.Position) -> Statements[_Place]:
     """Return the cursor that begins at a position."""
     first = position if isinstance(position, int) else None
     at = position if isinstance(position, datetime) else None
@@ -222,7 +213,9 @@ def _place(topic: str, position: Position) -> Statements[_Place]:
 
 
 @wakes
-def move(topic: str, name: str, to: Position, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[int]:
+def move(
+    topic: str, name: str, to: topics.Position, *, actor: str = UNKNOWN, now: datetime | None = None
+) -> Statements[int]:
     """Put the cursors of a subscription at a position; return how many pending deliveries were cancelled.
 
     The cursor decides from then on which events are delivered. Failed events that wait for their next attempt, and
@@ -233,7 +226,7 @@ def move(topic: str, name: str, to: Position, *, actor: str = UNKNOWN, now: date
     if known.reshard is not None:
         raise IllegalMove(f"{known.task} is getting {known.reshard} shards: move it when that has ended")
     pending = yield from _deliveries(known, MOVED)
-    yield Query("shards_lock", _key(known), into=Shard)
+    yield Query("shards_lock", _key(known), into=topics.Shard)
     place = yield from _place(topic, to)
     where = {**_key(known), "seen": place.seen, "until": place.until, "at_id": place.at_id}
     yield Query("shard_move", where)
@@ -250,10 +243,10 @@ def move(topic: str, name: str, to: Position, *, actor: str = UNKNOWN, now: date
 
 
 @reads
-def preview(topic: str, name: str, to: Position) -> Statements[MovePreview]:
+def preview(topic: str, name: str, to: topics.Position) -> Statements[MovePreview]:
     """Return the effect of a move to a position. Raise `SubscriptionNotFound`."""
-    found: Sequence[SubscriptionRecord] = yield Query(
-        "subscription_get", {"topic": topic, "name": name}, into=SubscriptionRecord
+    found: Sequence[topics.SubscriptionRecord] = yield Query(
+        "subscription_get", {"topic": topic, "name": name}, into=topics.SubscriptionRecord
     )
     if not found:
         raise _unknown(topic, name)
@@ -264,25 +257,25 @@ def preview(topic: str, name: str, to: Position) -> Statements[MovePreview]:
     return replace(row, skipped=min(row.skipped, EXACT + 1), repeated=min(row.repeated, EXACT + 1))
 
 
-def change(known: SubscriptionRecord) -> Statements[None]:
+def change(known: topics.SubscriptionRecord) -> Statements[None]:
     """Write the fields of a locked subscription that operators change."""
     names = ("topic", "name", "paused_at", "shards", "reshard", "behind")
     yield Query("subscription_change", {name: getattr(known, name) for name in names})
 
 
-def _jobs(shards: Sequence[Shard]) -> Statements[tuple[JobRecord, ...]]:
+def _jobs(shards: Sequence[topics.Shard]) -> Statements[tuple[JobRecord, ...]]:
     found: list[JobRecord] = []
     for each in shards:
         found += yield Query("job_get", {"id": each.job_id}, into=JobRecord)
     return tuple(found)
 
 
-def _deliveries(known: SubscriptionRecord, count: int) -> Statements[tuple[DeliveryRecord, ...]]:
+def _deliveries(known: topics.SubscriptionRecord, count: int) -> Statements[tuple[topics.DeliveryRecord, ...]]:
     where = {"queue": known.task, "task": known.task, "count": count}
-    return tuple((yield Query("deliveries_of", where, into=DeliveryRecord)))
+    return tuple((yield Query("deliveries_of", where, into=topics.DeliveryRecord)))
 
 
-def taken(known: SubscriptionRecord, shard: Shard) -> dict[str, object]:
+def taken(known: topics.SubscriptionRecord, shard: topics.Shard) -> dict[str, object]:
     """Return the parameters that choose the events of a topic that a shard takes."""
     return {
         "topic": shard.topic,
@@ -298,7 +291,7 @@ def taken(known: SubscriptionRecord, shard: Shard) -> dict[str, object]:
 @writes
 def pause(
     topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None = None
-) -> Statements[SubscriptionRecord]:
+) -> Statements[topics.SubscriptionRecord]:
     """Deliver no further event of a subscription; return it. Raise `SubscriptionNotFound`."""
     at = yield from instant(now)
     known = yield from lock(topic, name)
@@ -312,7 +305,7 @@ def pause(
 @wakes
 def resume(
     topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None = None
-) -> Statements[SubscriptionRecord]:
+) -> Statements[topics.SubscriptionRecord]:
     """End a pause of a subscription; return it. Raise `SubscriptionNotFound`."""
     at = yield from instant(now)
     known = yield from lock(topic, name)
@@ -326,7 +319,7 @@ def resume(
 @wakes
 def skip(
     topic: str, name: str, event_id: int | None = None, *, actor: str = UNKNOWN, now: datetime | None = None
-) -> Statements[DeliveryRecord]:
+) -> Statements[topics.DeliveryRecord]:
     """End the delivery that holds others: it is dead with its last error, and the events behind it are delivered.
 
     Without an id it is the only delivery that holds others. Raise `SubscriptionNotFound`, or `IllegalMove` if no
@@ -349,7 +342,7 @@ def skip(
     return held
 
 
-def _cannot_skip(known: SubscriptionRecord, event_id: int | None, held: Iterable[DeliveryRecord]) -> str:
+def _cannot_skip(known: topics.SubscriptionRecord, event_id: int | None, held: Iterable[topics.DeliveryRecord]) -> str:
     """Return why no event can be skipped, with those that hold others."""
     ids = sorted(each.event_id for each in held)
     if not ids:
@@ -374,13 +367,13 @@ def forget(topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None 
     """Delete a subscription and its cursors, and end its feeders; its jobs stay. Raise `SubscriptionNotFound`."""
     at = yield from instant(now)
     known = yield from lock(topic, name)
-    shards: Sequence[Shard] = yield Query("shards_of", _key(known), into=Shard)
+    shards: Sequence[topics.Shard] = yield Query("shards_of", _key(known), into=topics.Shard)
     # A feeder locks its job and then its shard: so the jobs come first here, too.
     for each in shards:
         feeder: Sequence[JobRecord] = yield Query("job_lock", {"id": each.job_id}, into=JobRecord)
         for job in feeder:
             yield from transitions.end(job, at, "the subscription was deleted")
-    yield Query("shards_lock", _key(known), into=Shard)
+    yield Query("shards_lock", _key(known), into=topics.Shard)
     yield Query("subscription_delete", {"topic": topic, "name": name})
     yield from record(at, actor, "forget", topic=topic, subscription=name)
 
@@ -393,20 +386,20 @@ def forget(topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None 
 @wakes
 def reshard(
     topic: str, name: str, shards: int, *, actor: str = UNKNOWN, now: datetime | None = None
-) -> Statements[SubscriptionRecord]:
+) -> Statements[topics.SubscriptionRecord]:
     """Give a subscription another number of shards, as soon as the present ones have reached the events of now.
 
     Raise `SubscriptionNotFound`, or `IllegalMove` if it is getting other shards already, or its order is strict.
     """
     at = yield from instant(now)
     known = yield from lock(topic, name)
-    if known.ordering is Order.STRICT:
+    if known.ordering is topics.Order.STRICT:
         raise IllegalMove(f"{known.task} has strict order, and so one shard: give it order='key' or order='none'")
     if known.reshard is not None:
         raise IllegalMove(f"{known.task} is getting {known.reshard} shards already")
     if known.shards == shards:
         return known
-    yield Query("shards_lock", _key(known), into=Shard)
+    yield Query("shards_lock", _key(known), into=topics.Shard)
     # A statement of its own, after the locks: every open window ends before this mark.
     edge: Sequence[TopicEdge] = yield Query("topic_edge", {"topic": topic, "id": None, "at": None}, into=TopicEdge)
     yield Query("shard_final", {**_key(known), "final": edge[0].edge})
@@ -421,7 +414,7 @@ def end_reshard(topic: str, name: str, policy: FrozenPolicy, *, now: datetime | 
     """Replace the shards of a subscription if all have reached their end; return True if this call has."""
     at = yield from instant(now)
     known = yield from lock(topic, name)
-    shards: Sequence[Shard] = yield Query("shards_lock", _key(known), into=Shard)
+    shards: Sequence[topics.Shard] = yield Query("shards_lock", _key(known), into=topics.Shard)
     if known.reshard is None or not all(each.ended for each in shards):
         return False
     place = _Place(shards[0].seen, None, 0)
