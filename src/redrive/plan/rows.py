@@ -25,48 +25,6 @@ from redrive.policy import Defer, Failure, GiveUp, History, Policy, Retry
 from redrive.policy.algebra import Combined
 from redrive.policy.duration import LONGEST, ZERO
 
-
-def as_json(plan: PolicyPlan, policy: Policy) -> str:
-    """Return the plan as one line of JSON, together with its policy."""
-    worst = policy.explain()
-    catch = plan.catch
-    return msgspec.json.encode(
-        {
-            "title": plan.title,
-            "sentence": plan.sentence,
-            "executions": worst.executions,
-            "waiting": _seconds(worst.waiting),
-            "time": _seconds(worst.time),
-            "deadline": _seconds(plan.deadline),
-            "sections": [
-                {
-                    "name": section.name,
-                    "detail": section.detail,
-                    "retries": [_row(row) for row in section.rows],
-                    "rest": section.rest,
-                    "ends": None if section.ends is None else _band(section.ends),
-                }
-                for section in plan.sections
-            ],
-            "catch": None if catch is None else {"task": catch.task, "every": _seconds(catch.every)},
-            "notes": plan.notes,
-            "policy": policy.to_dict(),
-        }
-    ).decode()
-
-
-def _row(row: Row) -> dict[str, object]:
-    return {"retry": row.retry, "wait": _band(row.wait), "at": _band(row.at), "in_time": row.in_time}
-
-
-def _band(band: Band) -> dict[str, float | None]:
-    return {"low": _seconds(band.low), "nominal": _seconds(band.nominal), "high": _seconds(band.high)}
-
-
-def _seconds(value: timedelta | None) -> float | None:
-    return None if value is None else value.total_seconds()
-
-
 _START = datetime(1, 1, 1, tzinfo=UTC)
 _LOWEST, _HIGHEST = 0.0, nextafter(1.0, 0.0)
 
@@ -270,3 +228,44 @@ def _merged(sections: list[Section]) -> Iterator[Section]:
         same = [each for each in others if each.rows and replace(each, name=first.name) == first]
         yield replace(first, name=", ".join(each.name for each in (first, *same)))
         sections = [each for each in others if each not in same]
+
+
+def as_json(plan: PolicyPlan, policy: Policy) -> str:
+    """Return the plan as one line of JSON, together with its policy."""
+    worst = policy.explain()
+    catch = plan.catch
+    return msgspec.json.encode(
+        {
+            "title": plan.title,
+            "sentence": plan.sentence,
+            "executions": worst.executions,
+            "waiting": _seconds(worst.waiting),
+            "time": _seconds(worst.time),
+            "deadline": _seconds(plan.deadline),
+            "sections": [
+                {
+                    "name": section.name,
+                    "detail": section.detail,
+                    "retries": [_row(row) for row in section.rows],
+                    "rest": section.rest,
+                    "ends": None if section.ends is None else _band(section.ends),
+                }
+                for section in plan.sections
+            ],
+            "catch": None if catch is None else {"task": catch.task, "every": _seconds(catch.every)},
+            "notes": plan.notes,
+            "policy": policy.to_dict(),
+        }
+    ).decode()
+
+
+def _row(row: Row) -> dict[str, object]:
+    return {"retry": row.retry, "wait": _band(row.wait), "at": _band(row.at), "in_time": row.in_time}
+
+
+def _band(band: Band) -> dict[str, float | None]:
+    return {"low": _seconds(band.low), "nominal": _seconds(band.nominal), "high": _seconds(band.high)}
+
+
+def _seconds(value: timedelta | None) -> float | None:
+    return None if value is None else value.total_seconds()

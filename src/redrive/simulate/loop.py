@@ -27,32 +27,6 @@ Send: TypeAlias = Callable[[Answered], None]
 """Makes one attempt."""
 
 
-def call(loop: Loop, client: SimulatedClient, rng: SeededRandom, send: Send, done: Answered) -> None:
-    """Start a call of a client; ``done`` receives its result like that of an attempt, for a layer above."""
-    made = client.begin(loop.now)
-    if made is None:
-        done(REFUSED)
-        return
-
-    def ended(failure: Failure | None) -> None:
-        if failure is None:
-            made.succeeded(loop.now)
-            done(None)
-            return
-        delay = made.failed(failure, loop.now, rng.random())
-        if delay is None:
-            done(failure)
-        elif delay:
-            loop.after(delay, again)
-        else:
-            send(ended)
-
-    def again() -> None:
-        send(ended)
-
-    send(ended)
-
-
 class Loop:
     """A queue of future events; ``now`` is the present instant, in seconds from the start."""
 
@@ -103,3 +77,29 @@ def quantile(values: list[float], share: float) -> float:
     """Return the smallest value that this share of the values does not exceed."""
     ranked = sorted(values)
     return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
+
+
+def call(loop: Loop, client: SimulatedClient, rng: SeededRandom, send: Send, done: Answered) -> None:
+    """Start a call of a client; ``done`` receives its result like that of an attempt, for a layer above."""
+    made = client.begin(loop.now)
+    if made is None:
+        done(REFUSED)
+        return
+
+    def ended(failure: Failure | None) -> None:
+        if failure is None:
+            made.succeeded(loop.now)
+            done(None)
+            return
+        delay = made.failed(failure, loop.now, rng.random())
+        if delay is None:
+            done(failure)
+        elif delay:
+            loop.after(delay, again)
+        else:
+            send(ended)
+
+    def again() -> None:
+        send(ended)
+
+    send(ended)

@@ -6,9 +6,10 @@ has no public name for the choice of a transport by the URL. `transports_of` has
 them with httpx.
 """
 
+# ruff: noqa: SLF001 - see above
+
 from __future__ import annotations
 
-# ruff: noqa: SLF001 - see above
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -29,117 +30,6 @@ with extra("httpx"):
     import httpx
 
 C = TypeVar("C", httpx.Client, httpx.AsyncClient)
-
-
-def wrap(
-    client: C,
-    policy: Policy | str | None = None,
-    *,
-    idempotency_key: KeyOption = False,
-    read: int | None = SHORT,
-    statuses: Iterable[int] | None = None,
-    methods: Iterable[str] | None = None,
-) -> C:
-    """Have a client retry all its requests, also those through its proxies and its mounts.
-
-    A client with a proxy sends nothing through the transport that it is given beside it. It is wrapped instead::
-
-        client = wrap(httpx.Client(proxy="http://proxy.example:3128"), "5 100ms 5s")
-
-    Args:
-        client: a client of either colour that has sent nothing yet. It keeps its options: its proxies, those of the
-            environment, ``verify``, ``http2``, ``limits``.
-        policy: see `RetryTransport`.
-        idempotency_key: see `RetryTransport`.
-        read: see `RetryTransport`.
-        statuses: see `RetryTransport`.
-        methods: see `RetryTransport`.
-
-    Returns:
-        The same client.
-
-    Raises:
-        PolicyValueError: the policy, a status or a method is not valid.
-        PolicySyntaxError: the directive cannot be read.
-        ConfigurationError: a transport of the client retries already.
-        TypeError: it is no client of httpx, or the policy is neither a policy nor a directive.
-    """
-    if not isinstance(client, httpx.Client | httpx.AsyncClient):
-        raise TypeError(f"wrap() takes an httpx.Client or an httpx.AsyncClient, not {client!r}")
-    kind: Any = RetryTransport if isinstance(client, httpx.Client) else AsyncRetryTransport
-    if any(isinstance(each, kind) for each in transports_of(client)):
-        raise ConfigurationError("wrap(): a transport of this client retries already: make the client without it")
-    options = {"idempotency_key": idempotency_key, "read": read, "statuses": statuses, "methods": methods}
-    checked = kind(policy, inner=transports_of(client)[0], **options).policy
-    exchange(client, lambda inner: kind(checked, inner, **options))
-    return client
-
-
-with extra("httpx"):
-    import httpx
-
-
-def transports_of(client: httpx.Client | httpx.AsyncClient) -> list[Any]:
-    """Return the transports of a client: the one without a proxy, and those of its proxies and mounts."""
-    return [client._transport, *(each for each in client._mounts.values() if each is not None)]
-
-
-def exchange(client: httpx.Client | httpx.AsyncClient, around: Callable[[Any], Any]) -> None:
-    """Replace each transport of a client by another one around it."""
-    made: Any = client
-    made._transport = around(client._transport)
-    # None: no proxy for these URLs.
-    made._mounts = {pattern: None if each is None else around(each) for pattern, each in client._mounts.items()}
-
-
-def inner_transport() -> httpx.BaseTransport:
-    """Return a transport that sends as a client without options does."""
-    return _Routing(httpx.Client()) if _has_proxies() else httpx.HTTPTransport()
-
-
-def async_inner_transport() -> httpx.AsyncBaseTransport:
-    """Return a transport that sends as an asynchronous client without options does."""
-    return _AsyncRouting(httpx.AsyncClient()) if _has_proxies() else httpx.AsyncHTTPTransport()
-
-
-def _has_proxies() -> bool:
-    """Return True if the environment, or the settings of the system, name a proxy that httpx uses."""
-    found = getproxies()
-    return any(found.get(scheme) for scheme in ("http", "https", "all"))
-
-
-class _Routing(httpx.BaseTransport):
-    """Sends each request by the transport that a client has for its URL."""
-
-    def __init__(self, client: httpx.Client) -> None:
-        self._client = client
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request through the proxy for its URL, or without one."""
-        return self._client._transport_for_url(request.url).handle_request(request)
-
-    def close(self) -> None:
-        """Close the transports of the client."""
-        self._client.close()
-
-
-class _AsyncRouting(httpx.AsyncBaseTransport):
-    """Sends each request by the transport that an asynchronous client has for its URL."""
-
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request through the proxy for its URL, or without one."""
-        return await self._client._transport_for_url(request.url).handle_async_request(request)
-
-    async def aclose(self) -> None:
-        """Close the transports of the client."""
-        await self._client.aclose()
-
-
-with extra("httpx"):
-    import httpx
 
 
 class RetryTransport(httpx.BaseTransport):
@@ -316,3 +206,106 @@ class AsyncRetryTransport(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close the inner transport."""
         await self._inner.aclose()
+
+
+def wrap(
+    client: C,
+    policy: Policy | str | None = None,
+    *,
+    idempotency_key: KeyOption = False,
+    read: int | None = SHORT,
+    statuses: Iterable[int] | None = None,
+    methods: Iterable[str] | None = None,
+) -> C:
+    """Have a client retry all its requests, also those through its proxies and its mounts.
+
+    A client with a proxy sends nothing through the transport that it is given beside it. It is wrapped instead::
+
+        client = wrap(httpx.Client(proxy="http://proxy.example:3128"), "5 100ms 5s")
+
+    Args:
+        client: a client of either colour that has sent nothing yet. It keeps its options: its proxies, those of the
+            environment, ``verify``, ``http2``, ``limits``.
+        policy: see `RetryTransport`.
+        idempotency_key: see `RetryTransport`.
+        read: see `RetryTransport`.
+        statuses: see `RetryTransport`.
+        methods: see `RetryTransport`.
+
+    Returns:
+        The same client.
+
+    Raises:
+        PolicyValueError: the policy, a status or a method is not valid.
+        PolicySyntaxError: the directive cannot be read.
+        ConfigurationError: a transport of the client retries already.
+        TypeError: it is no client of httpx, or the policy is neither a policy nor a directive.
+    """
+    if not isinstance(client, httpx.Client | httpx.AsyncClient):
+        raise TypeError(f"wrap() takes an httpx.Client or an httpx.AsyncClient, not {client!r}")
+    kind: Any = RetryTransport if isinstance(client, httpx.Client) else AsyncRetryTransport
+    if any(isinstance(each, kind) for each in transports_of(client)):
+        raise ConfigurationError("wrap(): a transport of this client retries already: make the client without it")
+    options = {"idempotency_key": idempotency_key, "read": read, "statuses": statuses, "methods": methods}
+    checked = kind(policy, inner=transports_of(client)[0], **options).policy
+    exchange(client, lambda inner: kind(checked, inner, **options))
+    return client
+
+
+def transports_of(client: httpx.Client | httpx.AsyncClient) -> list[Any]:
+    """Return the transports of a client: the one without a proxy, and those of its proxies and mounts."""
+    return [client._transport, *(each for each in client._mounts.values() if each is not None)]
+
+
+def exchange(client: httpx.Client | httpx.AsyncClient, around: Callable[[Any], Any]) -> None:
+    """Replace each transport of a client by another one around it."""
+    made: Any = client
+    made._transport = around(client._transport)
+    # None: no proxy for these URLs.
+    made._mounts = {pattern: None if each is None else around(each) for pattern, each in client._mounts.items()}
+
+
+def inner_transport() -> httpx.BaseTransport:
+    """Return a transport that sends as a client without options does."""
+    return _Routing(httpx.Client()) if _has_proxies() else httpx.HTTPTransport()
+
+
+def async_inner_transport() -> httpx.AsyncBaseTransport:
+    """Return a transport that sends as an asynchronous client without options does."""
+    return _AsyncRouting(httpx.AsyncClient()) if _has_proxies() else httpx.AsyncHTTPTransport()
+
+
+def _has_proxies() -> bool:
+    """Return True if the environment, or the settings of the system, name a proxy that httpx uses."""
+    found = getproxies()
+    return any(found.get(scheme) for scheme in ("http", "https", "all"))
+
+
+class _Routing(httpx.BaseTransport):
+    """Sends each request by the transport that a client has for its URL."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request through the proxy for its URL, or without one."""
+        return self._client._transport_for_url(request.url).handle_request(request)
+
+    def close(self) -> None:
+        """Close the transports of the client."""
+        self._client.close()
+
+
+class _AsyncRouting(httpx.AsyncBaseTransport):
+    """Sends each request by the transport that an asynchronous client has for its URL."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request through the proxy for its URL, or without one."""
+        return await self._client._transport_for_url(request.url).handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close the transports of the client."""
+        await self._client.aclose()

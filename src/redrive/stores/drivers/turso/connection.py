@@ -23,65 +23,6 @@ from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.drivers.sqlite.store import SQLiteStore
 from redrive.stores.query import Operation, R
 
-
-class TursoStore(SQLiteStore):
-    """A store on a Turso database; ``busy_timeout`` has no effect, since no other process can write."""
-
-    library = files.TURSO
-    group = 1
-    alone = True
-
-    def _connections(self, count: int) -> list[sqlite3.Connection]:
-        if self._pid:
-            raise StoreOpenError(
-                f"{self.settings} was opened by the parent of this process, and Turso does not survive a fork: start "
-                "worker processes with multiprocessing's 'spawn', or use SQLite"
-            )
-        return super()._connections(count)
-
-    def _connect(self) -> sqlite3.Connection:
-        if self.settings.path is not None:
-            # SQLite gives its log the permissions of the database, Turso those of the umask.
-            files.create(Path(f"{self.settings.path}-wal"), like=self.settings.path)
-        try:
-            return cast("sqlite3.Connection", connect(self.settings))
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error):
-                raise
-            raise StoreOpenError(
-                f"{self.settings} is open in another process, and a Turso file belongs to one process at a time: end "
-                "that one, or use sqlite:/// or postgresql:// where several processes share their jobs"
-            ) from error
-
-    def run_on(self, connection: object, operation: Operation[R]) -> R:
-        """Run an operation in the user's own transaction, on a ``turso.Connection`` of this process.
-
-        After a `StoreError` the user must roll the transaction back: Turso has no safe savepoints. Raise
-        `StoreMismatch` if the connection belongs to another database, or to another library.
-        """
-        if not isinstance(connection, turso.Connection):
-            message = f"using= takes a turso.Connection to {self.settings}, not a {type(connection).__qualname__}"
-            raise StoreMismatch(message)
-        with translated(self.settings):
-            cursor = cast("sqlite3.Cursor", TursoConnection(connection).cursor())
-            check_same_database(cursor, self.settings)
-            self._file.check()
-            if not connection.in_transaction and connection.isolation_level is not None:
-                cursor.execute("BEGIN IMMEDIATE")
-            return drive_external(cursor, operation, self.settings)
-
-    def begin(self) -> NoReturn:
-        """Raise `ConfigurationError`: Turso has one connection."""
-        message = f"ctx.transaction() needs a second writer, which Turso does not allow on {self.settings}"
-        raise ConfigurationError(message)
-
-    async def abegin(self) -> NoReturn:
-        """Raise `ConfigurationError`; see `begin`."""
-        self.begin()
-
-
-Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
-
 # Words in the message of an error after which the transaction can be repeated. ``BusySnapshot`` is not a
 # ``turso.Error``, and a conflict of writers is an error with a text. Both become ``sqlite3.OperationalError`` with the
 # word "locked", like SQLite's own.
@@ -217,3 +158,62 @@ def as_sqlite(error: Exception) -> Exception:
     if isinstance(error, turso.Error) or type(error).__module__.startswith(("turso", "_turso")):
         return sqlite3.DatabaseError(str(error))
     return error
+
+
+class TursoStore(SQLiteStore):
+    """A store on a Turso database; ``busy_timeout`` has no effect, since no other process can write."""
+
+    library = files.TURSO
+    group = 1
+    alone = True
+
+    def _connections(self, count: int) -> list[sqlite3.Connection]:
+        if self._pid:
+            raise StoreOpenError(
+                f"{self.settings} was opened by the parent of this process, and Turso does not survive a fork: start "
+                "worker processes with multiprocessing's 'spawn', or use SQLite"
+            )
+        return super()._connections(count)
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.settings.path is not None:
+            # SQLite gives its log the permissions of the database, Turso those of the umask.
+            files.create(Path(f"{self.settings.path}-wal"), like=self.settings.path)
+        try:
+            return cast("sqlite3.Connection", connect(self.settings))
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            raise StoreOpenError(
+                f"{self.settings} is open in another process, and a Turso file belongs to one process at a time: end "
+                "that one, or use sqlite:/// or postgresql:// where several processes share their jobs"
+            ) from error
+
+    def run_on(self, connection: object, operation: Operation[R]) -> R:
+        """Run an operation in the user's own transaction, on a ``turso.Connection`` of this process.
+
+        After a `StoreError` the user must roll the transaction back: Turso has no safe savepoints. Raise
+        `StoreMismatch` if the connection belongs to another database, or to another library.
+        """
+        if not isinstance(connection, turso.Connection):
+            message = f"using= takes a turso.Connection to {self.settings}, not a {type(connection).__qualname__}"
+            raise StoreMismatch(message)
+        with translated(self.settings):
+            cursor = cast("sqlite3.Cursor", TursoConnection(connection).cursor())
+            check_same_database(cursor, self.settings)
+            self._file.check()
+            if not connection.in_transaction and connection.isolation_level is not None:
+                cursor.execute("BEGIN IMMEDIATE")
+            return drive_external(cursor, operation, self.settings)
+
+    def begin(self) -> NoReturn:
+        """Raise `ConfigurationError`: Turso has one connection."""
+        message = f"ctx.transaction() needs a second writer, which Turso does not allow on {self.settings}"
+        raise ConfigurationError(message)
+
+    async def abegin(self) -> NoReturn:
+        """Raise `ConfigurationError`; see `begin`."""
+        self.begin()
+
+
+Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
