@@ -9,8 +9,6 @@
     def look(number: int, jobs: Jobs): ...
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from redrive.app.app import App

@@ -35,8 +35,6 @@ failure, and completes the request itself (`Request.succeed`).
 Waits use the clock of the request. The package is asynchronous, for asyncio and trio; RFC 0049 has no blocking form.
 """
 
-from __future__ import annotations
-
 from redrive.orchestrator.attempt import Attempt
 from redrive.orchestrator.decision import WaitDecision, cap, server_timeout, timed_out
 from redrive.orchestrator.events import (

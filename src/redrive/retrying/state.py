@@ -127,22 +127,9 @@ class CallState(Scope):
     # Every failure reads the attributes that have slots, the fastest kind in CPython. The others are defaults of the
     # class, which cost nothing until they change.
     __slots__ = (
-        "__dict__",
-        "_alone",
-        "_monotonic",
-        "_own",
-        "_quick",
-        "_random",
-        "_threading",
-        "began",
-        "delay",
-        "last",
-        "live",
-        "number",
-        "on_stack",
-        "plan",
-        "started",
-    )
+        "__dict__", "_alone", "_monotonic", "_own", "_quick", "_random", "_threading", "began", "delay", "last", "live",
+        "number", "on_stack", "plan", "started",
+    )  # fmt: skip
     #: Reads the time and waits.
     clock: Clock = SYSTEM
     #: The decision that ended the call; None if it succeeded.

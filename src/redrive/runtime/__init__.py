@@ -4,8 +4,6 @@ May import: `redrive.app` and below. Must never: decide. Every decision is made 
 this layer calls handlers, waits, and carries values to and from the store. The architecture page lists the duties.
 """
 
-from __future__ import annotations
-
 from redrive.observe.logs import logger
 
 # The log of the worker and its duties.

@@ -18,8 +18,6 @@ failure, with the budgets and the breaker that calls in a program use (`redrive.
 documentation.
 """
 
-from __future__ import annotations
-
 from redrive.simulate.contender import Contender, of_policy
 from redrive.simulate.run import Figure, FigureRow, ScenarioResult, run, scenario
 from redrive.simulate.scenarios import SCENARIOS

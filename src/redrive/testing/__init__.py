@@ -16,8 +16,6 @@ the database are the real ones::
         assert job.state == "succeeded"
 """
 
-from __future__ import annotations
-
 from redrive.retrying.context import trial as retries
 from redrive.retrying.context import using
 from redrive.testing.app import VirtualClock, using_app

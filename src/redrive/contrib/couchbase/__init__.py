@@ -18,8 +18,6 @@ Sources: RFC 0049 (retry handling, revision 13), RFC 0058 (errors), RFC 0013 and
 where the RFCs are silent. `Profile.STRICT` is RFC 0049 without additions.
 """
 
-from __future__ import annotations
-
 from redrive.contrib.couchbase.analytics import classify_analytics, classify_enterprise_analytics
 from redrive.contrib.couchbase.bodies import classify_search, classify_views
 from redrive.contrib.couchbase.errormap import ErrorMap, ErrorMapReading, RetrySpec, read_error_map

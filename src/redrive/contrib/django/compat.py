@@ -1,7 +1,5 @@
 """The names of ``django.tasks``: from Django 6.0 or newer, otherwise from the package ``django-tasks``."""
 
-from __future__ import annotations
-
 try:
     from django.tasks import task_backends
     from django.tasks.backends.base import BaseTaskBackend

@@ -96,21 +96,12 @@ _LASTING = frozenset(
 )
 # A code is an answer if no library generates it on the way (gRPC documents which codes its libraries generate).
 # RESOURCE_EXHAUSTED is missing: clients generate it for a response that is too long, after all work has been done.
-_ANSWERS = frozenset(
-    {
-        Code.OK,
-        Code.INVALID_ARGUMENT,
-        Code.NOT_FOUND,
-        Code.ALREADY_EXISTS,
-        Code.PERMISSION_DENIED,
-        Code.FAILED_PRECONDITION,
-        Code.ABORTED,
-        Code.OUT_OF_RANGE,
-        # Servers' libraries generate these two as well, before they call the application.
-        Code.UNIMPLEMENTED,
-        Code.UNAUTHENTICATED,
-    }
-)
+_ANSWERS = frozenset({
+    Code.OK, Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.ALREADY_EXISTS, Code.PERMISSION_DENIED,
+    Code.FAILED_PRECONDITION, Code.ABORTED, Code.OUT_OF_RANGE,
+    # Servers' libraries generate these two as well, before they call the application.
+    Code.UNIMPLEMENTED, Code.UNAUTHENTICATED,
+})  # fmt: skip
 
 
 # The two kinds of transparent retries are reasons of their own, so that rules can name them.

@@ -9,8 +9,6 @@ May import: `redrive.retrying` and below, and httpx (the extra ``httpx``). Must 
 effect that is not idempotent, send earlier than a server asked, or take a body away from its reader.
 """
 
-from __future__ import annotations
-
 from redrive.contrib.httpx.classify import failure_of
 from redrive.contrib.httpx.transport import AsyncRetryTransport, RetryTransport, wrap
 

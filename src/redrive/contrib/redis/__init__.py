@@ -4,8 +4,6 @@ With its defaults redis-py sends any command again if its reply is lost, so that
 returns a client without redis-py's retries, which retries under a policy instead:
 """
 
-from __future__ import annotations
-
 from redrive.contrib.redis.client import wrap
 from redrive.contrib.redis.commands import COMMANDS, Repetition, repetition_of
 from redrive.contrib.redis.replies import REPLIES, Reply, failure_of

@@ -16,8 +16,6 @@ policy with ``idempotent=True``. The state of the transaction is stored on the e
 (`redrive.contrib.sqlstate.mark`) for the policy.
 """
 
-from __future__ import annotations
-
 from redrive.contrib.transactions.adapter import LOST, OPEN_ALREADY, SWALLOWED, Adapter, Steps
 from redrive.contrib.transactions.block import LEVELS, TransactionBlock, decorator
 from redrive.contrib.transactions.commit_status import PATIENCE

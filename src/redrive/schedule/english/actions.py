@@ -23,41 +23,11 @@ _DISABLE = tuple(
 )  # fmt: skip
 _SAYING = ("that", "saying that", "saying", "notifying them that", "telling them that")
 # Words that begin a clause: after a comma or "and", they would be one within a text.
-OPENERS = frozenset(
-    {
-        "retry",
-        "give",
-        "allow",
-        "wait",
-        "refresh",
-        "disable",
-        "email",
-        "e-mail",
-        "notify",
-        "keep",
-        "on",
-        "if",
-        "mark",
-        "panic",
-        "never",
-        "do",
-        "don't",
-        "timeout",
-        "start",
-        "spread",
-        "run",
-        "send",
-        "try",
-        "make",
-        "stop",
-        "turn",
-        "after",
-        "when",
-        "each",
-        "then",
-        "every",
-    }
-)
+OPENERS = frozenset({
+    "retry", "give", "allow", "wait", "refresh", "disable", "email", "e-mail", "notify", "keep", "on", "if", "mark",
+    "panic", "never", "do", "don't", "timeout", "start", "spread", "run", "send", "try", "make", "stop", "turn",
+    "after", "when", "each", "then", "every",
+})  # fmt: skip
 _ARTICLES = ("the", "our", "my")
 _LONGEST = 4
 _FORMS = ("Email the customer that it was disabled", "Notify ops@example.com")

@@ -12,25 +12,10 @@ from redrive.schedule.english.words import NO_NAMES
 
 _STARTS = (
     *(f"{verb} {what}" for verb in ("schedule", "trigger", "perform", "do") for what in ("a refresh", "the refresh")),
-    "schedule refreshes",
-    "execute",
-    "auto-refresh",
-    "refreshes",
-    "run the refresh",
-    "start the refresh",
-    "start a refresh",
-    "start refresh",
-    "run the refresh",
-    "run a refresh",
-    "run refresh",
-    "start",
-    "refresh",
-    "run",
-    "update",
-    "reload",
-    "rebuild",
-    "sync",
-)
+    "schedule refreshes", "execute", "auto-refresh", "refreshes", "run the refresh", "start the refresh",
+    "start a refresh", "start refresh", "run the refresh", "run a refresh", "run refresh", "start", "refresh", "run",
+    "update", "reload", "rebuild", "sync",
+)  # fmt: skip
 # Verbs of a task without a schedule, such as a request after an edit.
 _TASKS = ("send", "make", "create")
 _RUNS = (

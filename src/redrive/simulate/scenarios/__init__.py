@@ -1,7 +1,5 @@
 """The ten troubles: one module for those that share a target. PURE."""
 
-from __future__ import annotations
-
 from redrive.simulate.scenarios.contention import CONTENTION
 from redrive.simulate.scenarios.deadline import DEADLINE, ISOLATION, TAIL
 from redrive.simulate.scenarios.herd import HERD, PUSHBACK

@@ -18,8 +18,6 @@ listeners check again after that time (`listener`). Without a listener (``notify
 poll every second.
 """
 
-from __future__ import annotations
-
 from redrive.stores.drivers.postgres.settings import PostgresSettings, parse_url
 from redrive.stores.drivers.postgres.store import PostgresStore
 

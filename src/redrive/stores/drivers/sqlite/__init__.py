@@ -20,8 +20,6 @@ locks in tables of the process, and a child that inherits them uses locks that i
 for open transactions. If one is still open then, the store cannot be used in the child.
 """
 
-from __future__ import annotations
-
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings, parse_url
 from redrive.stores.drivers.sqlite.store import SQLiteStore
 

@@ -10,8 +10,6 @@
 * No fork: the child of a process that has opened a database must not use it.
 """
 
-from __future__ import annotations
-
 from redrive.stores.drivers.turso.connection import TursoStore
 
 __all__ = ["TursoStore"]
