@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from redrive import errors
 from redrive.app import arguments
 from redrive.app.flows.workflow import Workflow
 from redrive.app.loading import import_module
@@ -24,14 +25,6 @@ from redrive.app.topics.topic import Retention, Topic
 from redrive.clock import SystemClock
 from redrive.engine.frozen import freeze
 from redrive.engine.lease import limit_of
-from redrive.errors import (
-    CatchDefinitionError,
-    ConfigurationError,
-    MachineDefinitionError,
-    PolicyError,
-    RedriveError,
-    TaskDefinitionError,
-)
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.policy.fields import span
@@ -99,7 +92,7 @@ class Registry:
         cron: Cron[Any, Any, Any] = self._define(function, declaration, Cron, **settings)
         try:
             _ = cron.signature.hints
-        except TaskDefinitionError:
+        except errors.TaskDefinitionError:
             pass  # annotations that name what is defined further down are checked at the first use
         else:
             cron.check_signature()
@@ -114,7 +107,7 @@ class Registry:
         made: Workflow[Any, Any, Any] = self._define(function, declaration, Workflow, **settings)
         try:
             _ = made.signature.hints
-        except TaskDefinitionError:
+        except errors.TaskDefinitionError:
             pass  # annotations that name what is defined further down are checked at the first use
         else:
             made.check_flow()
@@ -139,7 +132,7 @@ class Registry:
         arguments.checked_text(name, "the name of a machine")
         arguments.check_printable(name, "the name of a machine")
         if "/" in name:
-            raise MachineDefinitionError(
+            raise errors.MachineDefinitionError(
                 f"the machine {name!r} has a slash in its name, which separates the name from the key of an instance"
             )
         if declaration.retry is not None:
@@ -147,7 +140,7 @@ class Registry:
         place = _caller()
         other = self.machines.get(name)
         if other is not None:
-            raise MachineDefinitionError(
+            raise errors.MachineDefinitionError(
                 f"two machines are called {name!r}, in {other.place} and in {place}: give one another name"
             )
         self.machines[name] = made = Machine(self._app, self, declaration, name, place=place, **settings)
@@ -172,7 +165,7 @@ class Registry:
 
     def _add_topic(self, topic: Topic[Any]) -> None:
         if topic.name in self.topics:
-            raise TaskDefinitionError(f"two topics are called {topic.name!r}: give one another name")
+            raise errors.TaskDefinitionError(f"two topics are called {topic.name!r}: give one another name")
         self.topics[topic.name] = topic
 
     def subscription(self, function: Callable[..., Any], **settings: Any) -> Subscription:
@@ -211,7 +204,7 @@ class Registry:
         late = [name for name, task in self.tasks.items() if task.defaults.queue == queue and task.declaration]
         if queue in self._default_of or late:
             why = f"below its task {late[0]!r}; move it above its tasks" if late else "twice"
-            raise TaskDefinitionError(f"{where} is declared {why}")
+            raise errors.TaskDefinitionError(f"{where} is declared {why}")
         self._default_of[queue] = _read_default(retry, where)
 
     def options_of_unknown(self, name: str) -> Options:
@@ -238,7 +231,7 @@ class Registry:
             self._check_names(task)
         for name, machine in other.machines.items():
             if name in self.machines:
-                raise MachineDefinitionError(
+                raise errors.MachineDefinitionError(
                     f"two machines are called {name!r}, in {self.machines[name].place} and in {machine.place}: give "
                     "one another name"
                 )
@@ -266,12 +259,12 @@ class Registry:
         else:
             self._check_names(task)
         if "using" in task.signature.parameters:
-            raise TaskDefinitionError(
+            raise errors.TaskDefinitionError(
                 f"task {task.name!r}: a parameter cannot be called 'using', which enqueue() takes itself"
             )
         try:
             task.check_types()
-        except TaskDefinitionError:
+        except errors.TaskDefinitionError:
             # Annotations that name what is defined further down are checked at the first use.
             if task.signature.resolved:
                 raise
@@ -286,7 +279,7 @@ class Registry:
             if other is not None:
                 places = " and ".join(_place(each) for each in (other, task))
                 renamed = "" if name == other.name == task.name else ", or leave it out of aka="
-                raise TaskDefinitionError(
+                raise errors.TaskDefinitionError(
                     f"two tasks are called {name!r}: {places}. Give one another name: @app.task(name=...){renamed}"
                 )
 
@@ -321,7 +314,7 @@ class Registry:
         for task in self.tasks.values():
             task.check()
             if isinstance(task, Subscription) and self._named(task.feeder) is not None:
-                raise TaskDefinitionError(
+                raise errors.TaskDefinitionError(
                     f"a task is called {task.feeder!r}, which is the name of the feeder of the subscription "
                     f"{task.name!r}: give the task another name"
                 )
@@ -334,7 +327,7 @@ class Registry:
         catch = self.find(policy.catch)
         if catch is None:
             known = ", ".join(sorted(self.tasks))
-            raise CatchDefinitionError(
+            raise errors.CatchDefinitionError(
                 f"task {signature.name!r} is to be caught by {policy.catch!r}, but there is no such task; "
                 f"known tasks: {known}"
             )
@@ -347,13 +340,13 @@ class Registry:
             if catch is not None and added in (task, catch):
                 try:
                     _check_caught_by(task.signature, catch)
-                except TaskDefinitionError:
+                except errors.TaskDefinitionError:
                     continue
 
 
 def _check_caught_by(signature: Signature, catch: Task[Any, Any, Any]) -> None:
     if catch.is_workflow:
-        raise CatchDefinitionError(
+        raise errors.CatchDefinitionError(
             f"task {signature.name!r} is to be caught by {catch.name!r}: {arguments.only_started(catch.name)}; "
             "let a task catch it, which calls that"
         )
@@ -372,9 +365,11 @@ def _read_default(retry: Policy | str, where: str) -> Policy:
     try:
         policy = Policy.parse(retry) if isinstance(retry, str) else retry
         if not isinstance(policy, Policy):
-            raise TaskDefinitionError(f"{where} takes a directive such as '5 1s' or a redrive.Policy, got {retry!r}")
+            raise errors.TaskDefinitionError(
+                f"{where} takes a directive such as '5 1s' or a redrive.Policy, got {retry!r}"
+            )
         policy.durable()
-    except PolicyError as error:
+    except errors.PolicyError as error:
         raise error.within(where) from error
     return policy
 
@@ -382,10 +377,10 @@ def _read_default(retry: Policy | str, where: str) -> Policy:
 def _import(module: str) -> None:
     try:
         import_module(module)
-    except RedriveError:
+    except errors.RedriveError:
         raise
     except Exception as error:
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"include: importing {module!r} failed: {type(error).__name__}: {cleared(str(error))}"
         ) from error
 
@@ -419,7 +414,7 @@ def _policy(declaration: Declaration, where: str) -> Policy:
         changes["deadline"] = declaration.deadline
     try:
         return policy.with_(**changes) if changes else policy
-    except PolicyError as error:
+    except errors.PolicyError as error:
         raise error.within(f"task {where}") from error
 
 
@@ -435,7 +430,7 @@ def _traits(name: str, declaration: Declaration, policy: Policy) -> Traits:
     if declaration.soft_timeout is not None:
         soft, hard = span(declaration.soft_timeout, f"task {name!r}: soft_timeout"), limit_of(policy)
         if not timedelta(0) < soft < hard:
-            raise TaskDefinitionError(
+            raise errors.TaskDefinitionError(
                 f"task {name!r}: its soft timeout ({soft}) must be positive, and shorter than its timeout ({hard})"
             )
         traits = replace(traits, soft_timeout=soft)
@@ -444,16 +439,16 @@ def _traits(name: str, declaration: Declaration, policy: Policy) -> Traits:
 
 def _check_function(function: object, kind: str, name: str | None) -> None:
     if isinstance(function, Task) and function.is_workflow:
-        raise TaskDefinitionError(
+        raise errors.TaskDefinitionError(
             f"{arguments.only_started(function.name)}; a {kind} is another function, which calls that"
         )
     if isinstance(function, Task):
-        raise TaskDefinitionError(
+        raise errors.TaskDefinitionError(
             f"{function.name!r} is a task already, and one function is one task: make another function for the {kind}"
         )
     label = name or arguments.checked_function(function, kind, f"@app.{kind}(...) above a function").__name__
     if isinstance(label, str) and "/" in label:
-        raise TaskDefinitionError(
+        raise errors.TaskDefinitionError(
             f"the {kind} {label!r} has a slash in its name, which separates the name from the key of an item"
         )
 
@@ -464,5 +459,5 @@ def retention_time(value: Any, where: str) -> timedelta | None:
         return None
     kept = span(value, where)
     if kept <= timedelta(0):
-        raise ConfigurationError(f"{where} must be positive, got {value!r}; {FOREVER!r} keeps all")
+        raise errors.ConfigurationError(f"{where} must be positive, got {value!r}; {FOREVER!r} keeps all")
     return kept

@@ -20,6 +20,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from redrive import errors
 from redrive.app.app import App
 from redrive.app.flows.calls import ChildCall, StepCall, StepFunction, Undo
 from redrive.app.flows.flow import ConductorProtocol, Flow, FlowCall
@@ -37,18 +38,6 @@ from redrive.engine.replay import Answer, Replay, StepRequest, describe_run
 from redrive.engine.runs import FAR, RunFlags, RunState, StepError, StepKind, StepRecord, check_size
 from redrive.engine.settle import decide
 from redrive.engine.steps import NewStep, StepEnd, resolve
-from redrive.errors import (
-    BranchDropped,
-    CancelRequested,
-    ConfigurationError,
-    FlowInterrupt,
-    FlowMisused,
-    LeaseLost,
-    Parking,
-    ParkingSwallowed,
-    PayloadError,
-    ResultTooLarge,
-)
 from redrive.errors.foreign import is_a
 from redrive.policy import Policy
 from redrive.runtime import log
@@ -135,7 +124,7 @@ class Conductor:
     """
 
     # The error of an operation that the body must not call.
-    _misused: FlowMisused | None = None
+    _misused: errors.FlowMisused | None = None
 
     def __init__(
         self,
@@ -169,7 +158,7 @@ class Conductor:
         self.start_thread, self._asleep, self._within, self._cut_off = start_thread, asleep, within, cut_off
         self._began = monotonic()
         self._end: Outcome | None = None
-        self._interrupt: FlowInterrupt | None = None
+        self._interrupt: errors.FlowInterrupt | None = None
         self._lost = self._expired = self._looking = False
         self.branches: list[branches.Branch] = []
         #: Calls of the body that were not awaited yet.
@@ -223,7 +212,7 @@ class Conductor:
         except BaseException as error:
             if self._end is not None:
                 raise RunEnded(self._end) from error
-            if not is_a(error, BranchDropped):
+            if not is_a(error, errors.BranchDropped):
                 self._check_whole(error)
             raise
         finally:
@@ -324,7 +313,7 @@ class Conductor:
             raise RunEnded(
                 Held(
                     f"{self.describe()}: its body caught the exception that parks it, and went on "
-                    f"({ParkingSwallowed.__name__}): let exceptions pass that are no Exception"
+                    f"({errors.ParkingSwallowed.__name__}): let exceptions pass that are no Exception"
                 )
             )
         if self._misused is not None and isinstance(self._end, Parked):
@@ -333,10 +322,10 @@ class Conductor:
             log.warning("%s: its body raised while it was torn down: %r", describe_run(self.run_record), error)
         raise RunEnded(self._end)
 
-    def _note_misuse(self, error: FlowMisused) -> None:
+    def _note_misuse(self, error: errors.FlowMisused) -> None:
         self._misused = self._misused or error
 
-    def _misuse(self) -> FlowMisused | None:
+    def _misuse(self) -> errors.FlowMisused | None:
         """Return the error of a body that has returned and misused its flow; raise `RunEnded` if it does not fit."""
         if self._misused is not None:
             return self._misused
@@ -345,9 +334,9 @@ class Conductor:
         self._check_whole(None)
         return None
 
-    def _unawaited(self) -> FlowMisused:
+    def _unawaited(self) -> errors.FlowMisused:
         lost = next(iter(self.announced))
-        return FlowMisused(f"a call of the flow was never awaited: {lost.asked.line}")
+        return errors.FlowMisused(f"a call of the flow was never awaited: {lost.asked.line}")
 
     def _check_whole(self, error: BaseException | None) -> None:
         """Raise the outcome of a run with recorded steps that its body has not reached."""
@@ -356,14 +345,14 @@ class Conductor:
             why = missing if self._misused is None else f"{self.describe()}: {self._misused}"
             raise RunEnded(Held(why)) from error
 
-    def _undelivered(self, main: branches.Branch) -> CancelRequested | None:
+    def _undelivered(self, main: branches.Branch) -> errors.CancelRequested | None:
         """Return the cancellation of the run if its body has not received it."""
         why = self._flags.cancel_why
-        return None if why is None or main.delivered else CancelRequested(why)
+        return None if why is None or main.delivered else errors.CancelRequested(why)
 
     async def _outcome(self, main: branches.Branch, arguments: Mapping[str, Any], error: BaseException) -> Outcome:
         """Return the outcome of a body that has raised an error."""
-        if not is_a(error, CancelRequested):
+        if not is_a(error, errors.CancelRequested):
             self._check_whole(error)
             outcome = self.outcome_of(error)
             outcome = await self.functions.failure(self.claim, dict(arguments), error, outcome)
@@ -381,9 +370,9 @@ class Conductor:
             raw = self.workflow.returns.check(result)
             if raw is not None:
                 check_size(self.describe(), raw)
-        except (PayloadError, ConfigurationError) as error:
+        except (errors.PayloadError, errors.ConfigurationError) as error:
             return permanent("BAD_RESULT", str(error))
-        except ResultTooLarge as error:
+        except errors.ResultTooLarge as error:
             return permanent("RESULT_TOO_LARGE", str(error))
         return Succeeded(raw)
 
@@ -414,7 +403,7 @@ class Conductor:
         branch.task, branch.thread = asyncio.current_task(), None
         try:
             yield
-        except Parking:
+        except errors.Parking:
             assert self._end is not None  # the cause of the interrupt
             raise RunEnded(self._end) from None
         finally:
@@ -477,7 +466,7 @@ class Conductor:
 
     def _check_lost(self) -> None:
         if self._lost:
-            raise LeaseLost(f"{describe_run(self.run_record)}: another worker continues it")
+            raise errors.LeaseLost(f"{describe_run(self.run_record)}: another worker continues it")
 
     def _forget(self) -> None:
         """Stop what would outlive the pass."""
@@ -496,7 +485,7 @@ class Conductor:
     def check_open(self, branch: branches.Branch) -> None:
         """Raise the interrupt again after the teardown has begun, and the cancellation of the attempt."""
         if branch.dropped:
-            raise BranchDropped
+            raise errors.BranchDropped
         if self._interrupt is not None:
             raise type(self._interrupt)(str(self._interrupt))
         # A step that the body takes after that, as in a `finally` block, would be recorded before what was cut off.
@@ -511,9 +500,9 @@ class Conductor:
         Raise `FlowMisused` if the code goes on after a call that it must not make, or has cut off the step before.
         """
         if self._misused is not None:
-            raise FlowMisused(str(self._misused))
+            raise errors.FlowMisused(str(self._misused))
         if branch.cut_off:
-            raise FlowMisused(
+            raise errors.FlowMisused(
                 f"{request.line}: the step before ({branch.cut_off}) was cut off by the body itself, as by "
                 "asyncio.timeout() or asyncio.wait_for(), and a replay would not be cut off there: give "
                 "flow.step(..., timeout=...), or race it against flow.sleep() by flow.first()"
@@ -527,7 +516,7 @@ class Conductor:
             self.check_open(branch)
         if answer.path in self._marks:
             branch.delivered = True
-            raise CancelRequested(self._flags.cancel_why)
+            raise errors.CancelRequested(self._flags.cancel_why)
         if answer.row is not None and answer.row.is_final:
             branch.reached(answer.row.at)
         return answer
@@ -536,7 +525,7 @@ class Conductor:
         """Raise the interrupt of the run, or that of a branch that may take no new step."""
         self.check_open(branch)
         if branch.replay_only:
-            raise BranchDropped
+            raise errors.BranchDropped
 
     async def edge(self, branch: branches.Branch, path: str, *, has_effect: bool = False) -> None:
         """Check at the edge of a new step, or after a wait, whether it may go on.
@@ -549,7 +538,7 @@ class Conductor:
             if cancel is not None and not branch.delivered and not branch.shields:
                 branch.delivered = self._cancel_seen = True
                 await self.record_for(branch, NewStep(f"{CANCEL_MARK} {path}", StepKind.CANCEL, CANCEL_MARK))
-                raise CancelRequested(cancel)
+                raise errors.CancelRequested(cancel)
             if not self._flags.paused:
                 break
             await self.wait(branch, None, "paused", path)
@@ -740,12 +729,12 @@ class Conductor:
         helper.add_done_callback(self.helpers.discard)
 
     async def _write_held(self, branch: branches.Branch) -> None:
-        with contextlib.suppress(LeaseLost):
+        with contextlib.suppress(errors.LeaseLost):
             await self.flush(branch)
 
     async def _write_wait(self, branch: branches.Branch, wait: branches.BranchWait, end: StepEnd) -> None:
         # The next call of the branch raises it.
-        with contextlib.suppress(LeaseLost):
+        with contextlib.suppress(errors.LeaseLost):
             wait.written = await self.record_for(branch, end)
             wait.due_at = wait.written.due_at
             if wait.written.is_final and end.kind is not StepKind.SLEEP:
@@ -773,10 +762,10 @@ class Conductor:
         """Tear the body down: throw the interrupt into each wait, in the order of the branches."""
         if self._end is None:
             self._end = end
-            self._interrupt = Parking(getattr(end, "why", None))
+            self._interrupt = errors.Parking(getattr(end, "why", None))
             for branch in sorted(self.branches, key=lambda each: each.path):
                 if branch.wait is not None:
-                    branch.wait.throw(Parking(str(self._interrupt)))
+                    branch.wait.throw(errors.Parking(str(self._interrupt)))
 
     async def _keep_times(self) -> None:
         """Wake branches at their due times, and poll for signals, while another branch works."""
@@ -813,7 +802,7 @@ def _is_interrupt(error: BaseException) -> bool:
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
-        if is_a(link, FlowInterrupt):
+        if is_a(link, errors.FlowInterrupt):
             return True
         seen.add(id(link))
         link = link.__context__
