@@ -56,11 +56,11 @@ nitpick_ignore_regex = [
     # Constructor arguments of topics and subscriptions, which the decorators make.
     (
         r"py:.*",
-        r"redrive\.app\.(attempts\.origins\.Delivery|topics\.(subscription\.EventReader|topic\.(Registrar|Retention)))",
+        r"redrive\.app\.(attempts\.origins\.Delivery|topics\.(subscription\.TopicReader|topic\.(Registrar|Retention)))",
     ),
     (r"py:.*", r"msgspec\.Raw"),
-    (r"py:.*", r"redrive\.(engine\.topics\.StoredEvent|.*\.SubscriptionDefinition)"),
-    (r"py:.*", r"redrive\.(engine\.outcome\.Transition|app\.flows\.flow\.FlowBase)"),
+    (r"py:.*", r"redrive\.(engine\.topics\.TopicEvent|.*\.SubscriptionDefinition)"),
+    (r"py:.*", r"redrive\.(engine\.outcome\.Settlement|app\.flows\.flow\.FlowBase)"),
     (r"py:.*", r"redis\.(asyncio\.)?client\.Redis|grpc\..*"),
     (r"py:.*", r"prometheus_client\..*|(opentelemetry\..*\.)?(Tracer|Meter)Provider"),
     (r"py:.*", r"(redrive\..*\.)?(_\w+|~?[A-Z])"),  # type variables

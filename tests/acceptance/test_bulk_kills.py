@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from redrive import Filter
-from redrive.engine.bulk import OperationState
+from redrive.engine.bulk import BulkState
 from redrive.engine.lifecycle import State
 from tests.acceptance.processes import stage
 
@@ -37,9 +37,9 @@ def test_another_process_goes_on_after_a_kill(tmp_path: Path):
         carrier.ended()
         left = on.get(1)
         deployment.worker("--queue", "other")
-        deployment.until(lambda: on.get(1).state is OperationState.DONE)
+        deployment.until(lambda: on.get(1).state is BulkState.DONE)
 
-        assert (OperationState.RUNNING, 0) == (left.state, left.done % 50)
+        assert (BulkState.RUNNING, 0) == (left.state, left.done % 50)
         assert (JOBS, 0) == (on.get(1).done, on.get(1).kept)
         assert ids == [number for line in on.batches(1) for number in line.ids]
         assert {("wrong prices", State.CANCELLED)} == {

@@ -30,9 +30,9 @@ def _stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 STRANGER = """
 import os, sys
 from redrive.engine.records import Process
-from redrive.runtime import process
+from redrive.runtime import registration
 
-process.present = lambda: Process("elsewhere", os.getpid(), None)
+registration.present = lambda: Process("elsewhere", os.getpid(), None)
 
 from redrive.cli import main
 main()

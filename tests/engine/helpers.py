@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import structs
 from msgspec.structs import replace
 
-from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, OperationState
+from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, BulkState
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Outcome, Transition
+from redrive.engine.outcome import Outcome, Settlement
 from redrive.engine.records import NEWEST, AttemptRecord, Claim, Filter, JobRecord, WorkerRecord
 from redrive.engine.settle import decide
 from redrive.policy import Failure, Policy, Stage
@@ -30,7 +30,7 @@ OPERATION = BulkOperation(
     undone_by=None,
     actor="ann",
     rate=None,
-    state=OperationState.RUNNING,
+    state=BulkState.RUNNING,
     bound_id=99,
     frozen_at=NOW,
     matched=40,
@@ -91,7 +91,7 @@ ONCE = structs.replace(LATER, policy=policy(idempotent=False))
 """An attempt of a task that may not be repeated."""
 
 
-def settled(of: Claim, outcome: Outcome, sample: float = 0.0) -> Transition:
+def settled(of: Claim, outcome: Outcome, sample: float = 0.0) -> Settlement:
     """Return the transition of an attempt that ended at `NOW`."""
     return decide(of, outcome, NOW, sample)
 

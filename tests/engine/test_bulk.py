@@ -11,7 +11,7 @@ from redrive.engine.bulk import (
     BATCH,
     BulkAction,
     BulkOptions,
-    OperationState,
+    BulkState,
     digest,
     frozen,
     scoped,
@@ -90,7 +90,7 @@ def test_a_batch_moves_the_operation():
     operation = replace(OPERATION, rate="2/1s", last_error="boom")
     after = operation.advanced(NOW, done=4, kept=1, last_id=8)
 
-    assert (4, 1, 8, None, OperationState.RUNNING) == (
+    assert (4, 1, 8, None, BulkState.RUNNING) == (
         after.done,
         after.kept,
         after.last_id,
@@ -108,8 +108,8 @@ def test_an_operation_ends_with_its_jobs():
         OPERATION.advanced(NOW, done=1, kept=0, last_id=None),
         limited.advanced(NOW, done=5, kept=0, last_id=9),
     ):
-        assert (OperationState.DONE, NOW) == (ended.state, ended.ended_at)
-    assert OperationState.RUNNING is limited.advanced(NOW, done=4, kept=9, last_id=9).state
+        assert (BulkState.DONE, NOW) == (ended.state, ended.ended_at)
+    assert BulkState.RUNNING is limited.advanced(NOW, done=4, kept=9, last_id=9).state
 
 
 def test_the_time_left_follows_from_the_rate():
@@ -118,7 +118,7 @@ def test_the_time_left_follows_from_the_rate():
 
     assert timedelta(seconds=8) == operation.left_for
     assert timedelta(0) == replace(operation, kept=44).left_for
-    for changes in ({"rate": None}, {"matched": None}, {"state": OperationState.STOPPED}):
+    for changes in ({"rate": None}, {"matched": None}, {"state": BulkState.STOPPED}):
         assert None is replace(operation, **changes).left_for
 
 

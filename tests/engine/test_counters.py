@@ -30,10 +30,10 @@ from redrive.engine.outcome import (
     Lost,
     Outcome,
     Released,
+    Settlement,
     Snoozed,
     Succeeded,
     Suspended,
-    Transition,
 )
 from redrive.engine.settle import decide
 from tests.engine.helpers import NOW, T0, claim, failure, seconds
@@ -42,12 +42,12 @@ FATAL = Failed(failure("no such user", permanent="no"))
 WORKER = 3
 
 
-def ended(outcome: Outcome = Succeeded(), at: datetime = NOW, **changes: Any) -> Transition:  # noqa: B008 - a frozen value
+def ended(outcome: Outcome = Succeeded(), at: datetime = NOW, **changes: Any) -> Settlement:  # noqa: B008 - a frozen value
     """Return the end of an attempt that took a second."""
     return decide(claim(claimed_at=at - seconds(1), **changes), outcome, at, 0.0)
 
 
-def counted(*moved: Transition) -> Tally:
+def counted(*moved: Settlement) -> Tally:
     """Return a tally that has counted some ends."""
     tally = Tally()
     tally.add(moved, WORKER)

@@ -8,7 +8,7 @@ import typing
 import pytest
 
 from redrive.engine import outcome
-from redrive.engine.outcome import NextRefresh, Outcome, Released, RunChange, Succeeded, Transition
+from redrive.engine.outcome import NextRefresh, Outcome, Released, RunChange, Settlement, Succeeded
 from redrive.engine.records import Hold
 from tests.engine.helpers import seconds
 
@@ -17,7 +17,7 @@ def test_every_kind_of_outcome_belongs_to_the_union():
     """Every outcome of the module belongs to the union that `decide` matches on."""
     kinds = {each for each in vars(outcome).values() if inspect.isclass(each) and each.__module__ == outcome.__name__}
 
-    assert kinds - {Transition, RunChange, NextRefresh} == set(typing.get_args(Outcome))
+    assert kinds - {Settlement, RunChange, NextRefresh} == set(typing.get_args(Outcome))
 
 
 def test_an_outcome_is_a_value():

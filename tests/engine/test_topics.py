@@ -16,8 +16,8 @@ from redrive.engine.topics import (
     DeliveryRecord,
     Order,
     Shard,
-    StoredEvent,
     SubscriptionRecord,
+    TopicEvent,
     Window,
     delivered_event,
     feeder_name,
@@ -29,9 +29,9 @@ from redrive.engine.topics import (
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def event(number: int, key: str | None = None, *, wanted: bool = True) -> StoredEvent:
+def event(number: int, key: str | None = None, *, wanted: bool = True) -> TopicEvent:
     """Return an event."""
-    return StoredEvent(number, key, "Payment", 1, T0, b"{}" if wanted else None)
+    return TopicEvent(number, key, "Payment", 1, T0, b"{}" if wanted else None)
 
 
 def shard(**changes: object) -> Shard:
@@ -41,7 +41,7 @@ def shard(**changes: object) -> Shard:
     return Shard("payments", "processing", 0, 1, 0, 0, **{**marks, **position, **changes})
 
 
-def ids(events: tuple[StoredEvent, ...]) -> list[int]:
+def ids(events: tuple[TopicEvent, ...]) -> list[int]:
     """Return the ids of events."""
     return [each.id for each in events]
 
@@ -231,7 +231,7 @@ class SubscriptionModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.order, self.batch = Order.KEY, 1
-        self.topic: list[StoredEvent] = []
+        self.topic: list[TopicEvent] = []
         self.pruned: set[int] = set()
         self.read_id = 0
         self.written, self.beyond = 0, (0, [])
@@ -240,8 +240,8 @@ class SubscriptionModel(RuleBasedStateMachine):
         self.jobs: dict[str, list[int]] = {}
         self.delivered: list[int] = []
         self.effects: dict[int, int] = {}
-        self.running: list[tuple[StoredEvent, ...]] = []
-        self.diverted: list[StoredEvent] = []
+        self.running: list[tuple[TopicEvent, ...]] = []
+        self.diverted: list[TopicEvent] = []
         self.crashes = 0
         self.window = Window(self.order)
 
@@ -278,7 +278,7 @@ class SubscriptionModel(RuleBasedStateMachine):
         found = self.window.behind()
         self.divert(found)
 
-    def divert(self, found: tuple[StoredEvent, ...]) -> None:
+    def divert(self, found: tuple[TopicEvent, ...]) -> None:
         """Have events written as jobs with the position."""
         self.diverted += found
         self.finish(ids(found))

@@ -8,9 +8,7 @@ from collections import Counter
 import pytest
 
 from redrive import App
-from redrive.runtime import balancer
-from redrive.runtime.balancer import Balancer, surplus
-from redrive.runtime.feeders import Feeders
+from redrive.runtime.feeders import AGAIN_AFTER, Balancer, Feeders, surplus
 from redrive.stores.operations import leases, workers
 from redrive.testing import VirtualClock
 from tests.runtime.helpers import LONG, Registered
@@ -48,7 +46,7 @@ def test_a_worker_that_takes_no_shard_is_left_alone(monkeypatch: pytest.MonkeyPa
     for _ in range(2):
         asyncio.run(duty.step())
     assert [(log.feeder, 2)] == given
-    app.clock.advance(balancer.AGAIN_AFTER)
+    app.clock.advance(AGAIN_AFTER)
     asyncio.run(duty.step())
     assert [(log.feeder, 2)] * 2 == given
     app.close()

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from redrive import App, Filter
-from redrive.engine.bulk import OperationState
+from redrive.engine.bulk import BulkState
 from redrive.errors import StoreBusy
-from redrive.runtime.bulk import IDLE, BulkOperations
+from redrive.runtime.bulk import IDLE, BulkRunner
 from redrive.stores.operations import bulk
 
 
@@ -30,10 +30,10 @@ def test_a_worker_carries_an_operation_out():
     """The duty writes batches until none is due, and then rests."""
     app = _app()
     app.operations.start(app.operations.preview("cancel", Filter(task="later")))
-    rests = [asyncio.run(BulkOperations(app).duty.step()) for _ in range(2)]
+    rests = [asyncio.run(BulkRunner(app).duty.step()) for _ in range(2)]
 
     assert [0.0, IDLE] == rests
-    assert (OperationState.DONE, 2) == ((found := app.operations.get(1)).state, found.done)
+    assert (BulkState.DONE, 2) == ((found := app.operations.get(1)).state, found.done)
     app.close()
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from redrive import App
 from redrive.engine.records import Process
 from redrive.errors import StoreError
-from redrive.runtime import process
+from redrive.runtime import registration
 from redrive.runtime.dead_workers import LOOK, DeadWorkers
 from redrive.stores.operations import workers
 from redrive.testing import VirtualClock
@@ -36,27 +36,27 @@ def child():
 
 def of(popen: subprocess.Popen[bytes]) -> Process:
     """Return the identity with which that process would register."""
-    place = (process.present().birth or "").rpartition(" ")[0]
-    _, moment = process._begun(popen.pid)
+    place = (registration.present().birth or "").rpartition(" ")[0]
+    _, moment = registration._begun(popen.pid)
     return Process("here", popen.pid, f"{place} {moment}")
 
 
 def test_a_process_finds_itself_alive():
     """Processes that describe themselves are alive, and their description is constant."""
-    assert process.present() == process.present()
-    assert not process.is_gone(process.present())
+    assert registration.present() == registration.present()
+    assert not registration.is_gone(registration.present())
 
 
 def test_a_process_that_was_killed_is_gone(child):
     """Killed processes are gone, whether or not their parent has reaped them."""
     described = of(child)
-    before = process.is_gone(described)
+    before = registration.is_gone(described)
     child.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    unreaped = process.is_gone(described)
+    unreaped = registration.is_gone(described)
     child.wait()
 
-    assert [False, True, True] == [before, unreaped, process.is_gone(described)]
+    assert [False, True, True] == [before, unreaped, registration.is_gone(described)]
 
 
 def test_a_suspended_process_is_not_gone(child):
@@ -65,20 +65,20 @@ def test_a_suspended_process_is_not_gone(child):
     child.send_signal(signal.SIGSTOP)
     os.waitpid(child.pid, os.WUNTRACED)
 
-    assert not process.is_gone(described)
+    assert not registration.is_gone(described)
 
 
 def test_a_later_process_of_the_same_number_is_another_one(child):
     """If the process id is in use by a process with another start time, the earlier process is gone."""
     described = of(child)
 
-    assert process.is_gone(replace(described, birth=(described.birth or "") + "0"))
+    assert registration.is_gone(replace(described, birth=(described.birth or "") + "0"))
 
 
 @pytest.mark.parametrize("birth", [None, "", "1", "another-boot pid:[1] 77"])
 def test_processes_of_another_machine_never_count_as_gone(birth: str | None):
     """If the boot id or the process id namespace is foreign or missing, no process counts as gone."""
-    assert not process.is_gone(Process("elsewhere", 2**22 + 1, birth))
+    assert not registration.is_gone(Process("elsewhere", 2**22 + 1, birth))
 
 
 # ------------------------------------------------------------------------------------------------------------- registry

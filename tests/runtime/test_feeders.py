@@ -49,7 +49,7 @@ def claimed(app: App, **changes: Any) -> Claim:
 def fed(app: App, claim: Claim) -> tuple[Feeder, Feeders]:
     """Return a feeder that is not running; called on an event loop."""
     feeders = Feeders(app, app.clock or SystemClock(), None, {})
-    return feeders.feeder(claim, app.topics.fed_by(claim.task)), feeders
+    return feeders.add(claim, app.topics.fed_by(claim.task)), feeders
 
 
 def test_events_that_may_have_killed_their_worker_become_jobs(app: App):

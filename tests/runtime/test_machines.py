@@ -15,7 +15,7 @@ from redrive.engine.machine import MoveStatus
 from redrive.runtime.machines import turn, warn_of_stranded
 from redrive.runtime.worker import Worker
 from redrive.stores.operations.machines import send as sending
-from redrive.stores.operations.machines.rows import InstanceEvent
+from redrive.stores.operations.machines.rows import MachineEvent
 from redrive.testing import VirtualClock, drain
 from tests.runtime.helpers import app_on, until, working
 
@@ -74,7 +74,7 @@ def test_a_worker_that_ends_when_idle_takes_turns_first(tmp_path: Path):
     """Workers with ``until_empty`` end only after a look has found no event to start."""
     app = app_on(tmp_path)
     machine = doors(app)
-    waits = InstanceEvent("door", "a", "Begin", b"{}", "x")
+    waits = MachineEvent("door", "a", "Begin", b"{}", "x")
     app.store.run(sending.send(waits, lambda _: pytest.fail("it only waits"), busy=sending.Busy.QUEUE))
     asyncio.run(Worker(app, until_empty=True).run())
 
@@ -103,12 +103,12 @@ def test_refused_events_are_logged(app: App, caplog: pytest.LogCaptureFixture):
         task.state = type(task.state)(after="opened")
     assert app.clock is not None
     app.clock.sleep(1)
-    waits = InstanceEvent("door", "a", "Begin", b"{}", "x")
+    waits = MachineEvent("door", "a", "Begin", b"{}", "x")
     app.store.run(sending.send(waits, lambda _: pytest.fail("it only waits"), busy=sending.Busy.QUEUE, now=app.now()))
     caplog.clear()
-    done, waiting = asyncio.run(turn(app))
+    done = asyncio.run(turn(app))
 
-    assert (2, True) == (done.done, waiting)
+    assert (2, True) == (done.done, done.waiting)
     assert {MoveStatus.REFUSED} == {move.status for move in machine.get("a").history()[:2]}
     lines = [record.getMessage() for record in caplog.records]
     assert "machine door: the timeout Late of a was refused: no transition found from state held" in lines[0]
@@ -117,9 +117,9 @@ def test_refused_events_are_logged(app: App, caplog: pytest.LogCaptureFixture):
 
 def test_an_app_without_machines_has_no_turns(app: App):
     """Turns of an app without machines do nothing."""
-    done, waiting = asyncio.run(turn(app))
+    done = asyncio.run(turn(app))
 
-    assert (0, None, False) == (done.done, done.rest_for, waiting)
+    assert (0, None, False) == (done.done, done.rest_for, done.waiting)
 
 
 def test_stranded_instances_are_logged(app: App, caplog: pytest.LogCaptureFixture):

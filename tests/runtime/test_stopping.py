@@ -353,7 +353,7 @@ def test_stopping_an_unknown_attempt_does_nothing(app: App):
     executor = Executor(app, None)
     executor.stop(Stop.LOST, [4711])
 
-    assert ([], False) == (executor.unwritten(), executor.ends_by_itself(4711))
+    assert ([], False) == (executor.contexts.unwritten(), executor.contexts.ends_by_itself(4711))
 
 
 def test_the_soft_timeout_of_an_ended_job_is_only_logged(filed: App, caplog):

@@ -21,7 +21,7 @@ from typing import Any
 from redrive.clock import Clock
 from redrive.errors import StoreUnreachable
 from redrive.stores.opening import open_store
-from redrive.stores.query import Batch, Operation
+from redrive.stores.query import Compound, Operation
 from redrive.stores.store import Store
 from redrive.stores.values.sqlite import to_micros
 from tests.simulation.scheduler import EPOCH, Process
@@ -87,7 +87,7 @@ class TappedStore(Store):
             query = next(steps)
             while True:
                 # SQLite executes the statements of a batch one after the other.
-                *first, last = query.queries if isinstance(query, Batch) else (query,)
+                *first, last = query.queries if isinstance(query, Compound) else (query,)
                 for each in first:
                     self._simulation.statement(self._process, operation.name, each)
                     yield each

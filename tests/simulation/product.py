@@ -18,7 +18,7 @@ import redrive.app.attempts.handle
 import redrive.clock
 import redrive.runtime.dead_workers
 import redrive.runtime.heartbeat
-import redrive.runtime.process
+import redrive.runtime.registration
 import redrive.runtime.rng
 import redrive.runtime.worker
 import redrive.stores.drivers.sqlite.connection
@@ -176,7 +176,7 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
         (redrive.runtime.rng, "random", Random(f"dice {simulation.plan.seed}")),
         (redrive.stores.values.rng, "random", Random(f"drawn {simulation.plan.seed}")),
         (redrive.runtime.heartbeat, "threading", threads),
-        (redrive.runtime.process, "present", here),
+        (redrive.runtime.registration, "present", here),
         (redrive.runtime.worker, "ThreadPool", lambda size, _: SimulatedThreadPool(scheduler, size)),
         (sqlite.store, "POLL", LOOK),
         (sqlite.store, "connect", connect),

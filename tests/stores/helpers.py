@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 import redrive
 from redrive.engine.frozen import FrozenPolicy, freeze
-from redrive.engine.outcome import Failed, Outcome, Succeeded, Suspended, Transition
+from redrive.engine.outcome import Failed, Outcome, Settlement, Succeeded, Suspended
 from redrive.engine.records import AttemptRecord, Claim, Filter, JobRecord, NewJob, Progress
 from redrive.policy import Failure, Policy
 from redrive.stores.opening import open_store
@@ -241,12 +241,12 @@ class Harness:
         """Settle attempts together."""
         return self.do(leases.settle([Ending(*each, sample) for each in endings], now=self.now))
 
-    def end(self, claim: Claim, outcome: Outcome = Succeeded()) -> Transition:  # noqa: B008 - a frozen value
+    def end(self, claim: Claim, outcome: Outcome = Succeeded()) -> Settlement:  # noqa: B008 - a frozen value
         """Settle one attempt with a current lease."""
         (moved,) = self.settle((claim, outcome)).moved
         return moved
 
-    def sweep(self, budget: int = 100, **options: Any) -> tuple[Transition, ...]:
+    def sweep(self, budget: int = 100, **options: Any) -> tuple[Settlement, ...]:
         """Sweep once."""
         return self.do(leases.sweep(budget, now=self.now, **options))
 
@@ -260,7 +260,7 @@ class Harness:
         """Answer an attempt."""
         return self.do(attempts.complete(claim.id, claim.lease_id, outcome, sample, now=self.now)) is not None
 
-    def lapse(self, budget: int = 100) -> tuple[Transition, ...]:
+    def lapse(self, budget: int = 100) -> tuple[Settlement, ...]:
         """End the expired waits."""
         return self.do(attempts.expire_waits(budget, [0.0] * budget, now=self.now))
 

@@ -19,7 +19,7 @@ from redrive.engine.machine import (
     MachineState,
     Move,
     MoveRecord,
-    NextEvent,
+    NextMachineEvent,
     StateTimeout,
     entered,
     step,
@@ -29,9 +29,9 @@ from redrive.engine.outcome import Outcome, Succeeded
 from redrive.engine.records import Claim, NewJob
 from redrive.stores.operations.machines import manage, rows, turns
 from redrive.stores.operations.machines import send as sending
-from redrive.stores.operations.machines.rows import Choice, InstanceEvent, Start
+from redrive.stores.operations.machines.rows import Choice, MachineEvent, Start
 from redrive.stores.operations.machines.send import Busy, Sent
-from redrive.stores.operations.machines.turns import DueTurns, EventTurn, Known, TurnsTaken
+from redrive.stores.operations.machines.turns import DueTurns, Known, MachineTurn, TurnsTaken
 from redrive.stores.query import Query, Statements, writes
 from tests.stores.helpers import FATAL, Harness, new
 
@@ -107,7 +107,7 @@ class Automaton:
         busy: Busy = Busy.RAISE,
     ) -> Any:
         """Return the operation that sends an event."""
-        given = InstanceEvent("payment", key, event, payload, f"{event}{payload.decode()}", event_key)
+        given = MachineEvent("payment", key, event, payload, f"{event}{payload.decode()}", event_key)
         return sending.send(given, lambda found: self.choose(found, key, event, payload), busy=busy, now=self.store.now)
 
     def send(self, event: str, key: str = "a", **options: Any) -> Sent:
@@ -147,12 +147,12 @@ class Automaton:
             self.run()
         return self.get(key)
 
-    def following(self, event: str, state: str, key: str = "a") -> NextEvent:
+    def following(self, event: str, state: str, key: str = "a") -> NextMachineEvent:
         """Return the effect of a handler that sends a next event."""
         failed_to = self.definition.states[state].failed_to
-        return NextEvent(state, event, f"{event}{{}}", self.job(key, state), failed_to)
+        return NextMachineEvent(state, event, f"{event}{{}}", self.job(key, state), failed_to)
 
-    def turns(self, budget: int = 100) -> tuple[EventTurn, ...]:
+    def turns(self, budget: int = 100) -> tuple[MachineTurn, ...]:
         """Take the turns of due timeouts and waiting events."""
         return self.taken(budget).turns
 
@@ -160,7 +160,7 @@ class Automaton:
         """Take these turns, and return all that this has changed."""
         return self.store.do(turns.take_turns(self.known, self.resolve, budget=budget, now=self.store.now))
 
-    def turn(self, key: str = "a") -> tuple[EventTurn, ...]:
+    def turn(self, key: str = "a") -> tuple[MachineTurn, ...]:
         """Take the turn of one instance."""
         return self.store.do(turns.take_turn(self.known, "payment", key, self.resolve, now=self.store.now))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from redrive.engine.topics import Order, StoredEvent
+from redrive.engine.topics import Order, TopicEvent
 from redrive.errors import LeaseLost
 from redrive.stores.operations import checks
 from redrive.stores.operations.topics import subscriptions
@@ -37,7 +37,7 @@ class TopicMachine(Walk):
         self.published: list[int] = []
         self.position = 0
         self.end: int | None = None
-        self.window: list[StoredEvent] = []
+        self.window: list[TopicEvent] = []
         self.given: dict[bytes, int] = {}
         self.names: dict[int, bytes] = {}
 

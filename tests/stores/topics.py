@@ -6,7 +6,7 @@ import msgspec
 
 from redrive.engine.origin import of_topic
 from redrive.engine.records import Claim
-from redrive.engine.topics import Dead, NewEvent, Order, StoredEvent, line_of
+from redrive.engine.topics import Dead, NewTopicEvent, Order, TopicEvent, line_of
 from redrive.stores.operations import events
 from redrive.stores.operations.topics import feed, lag, subscriptions
 from redrive.stores.operations.topics.feed import Diverted, FeedProgress, Lease, Reading, Turned
@@ -45,11 +45,11 @@ class Reader:
         self.shard = turned.shard
         return turned
 
-    def read(self, after: int = 0) -> tuple[StoredEvent, ...]:
+    def read(self, after: int = 0) -> tuple[TopicEvent, ...]:
         """Open a window, or read further, and return its events."""
         return self.turn(reading=Reading(after=after)).events
 
-    def job(self, event: StoredEvent, outcome: object = None) -> Diverted:
+    def job(self, event: TopicEvent, outcome: object = None) -> Diverted:
         """Return an event that becomes a job."""
         job = new("pay.log", queue="pay.log")
         partition, origin = line_of(self.record.ordering, event), of_topic("pay", "log", event.id)
@@ -63,9 +63,9 @@ class Reader:
 
 def publish(store: Harness, *payloads: int, key: str | None = None, type_: str = "P") -> None:
     """Publish events."""
-    store.do(events.publish([NewEvent("pay", b"%d" % each, type_, 1, key) for each in payloads], now=store.now))
+    store.do(events.publish([NewTopicEvent("pay", b"%d" % each, type_, 1, key) for each in payloads], now=store.now))
 
 
-def payloads(found: tuple[StoredEvent, ...]) -> list[bytes | None]:
+def payloads(found: tuple[TopicEvent, ...]) -> list[bytes | None]:
     """Return the payloads of events."""
     return [each.payload for each in found]

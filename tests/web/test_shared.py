@@ -18,7 +18,7 @@ from redrive.runtime.worker import Worker
 from redrive.stores.operations import queues
 from redrive.stores.operations.changes import Latest
 from redrive.stores.operations.queues import Depth, Depths, DepthState
-from redrive.stores.query import Batch, Operation
+from redrive.stores.query import Compound, Operation
 from redrive.testing import VirtualClock
 from redrive.web.exchange import Refusal, Request, Site, User
 from redrive.web.live import Changes
@@ -92,7 +92,7 @@ def statements(app: redrive.App, monkeypatch: pytest.MonkeyPatch) -> list[str]:
                 query = steps.send(answer)
             except StopIteration as end:
                 return end.value
-            seen.extend(each.name for each in (query.queries if isinstance(query, Batch) else [query]))
+            seen.extend(each.name for each in (query.queries if isinstance(query, Compound) else [query]))
             answer = yield query
 
     async def arun(self: Any, operation: Operation[Any], **options: Any) -> Any:

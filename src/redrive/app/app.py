@@ -18,9 +18,9 @@ from redrive.app.flows.steps import StepGate
 from redrive.app.loading import ReadingStore, naming, refusal
 from redrive.app.machines.machines import Machines
 from redrive.app.operators.archive import Archive
+from redrive.app.operators.bulk import BulkOperations
 from redrive.app.operators.database import Database, Workers, default_actor
 from redrive.app.operators.jobs import Jobs
-from redrive.app.operators.operations import Operations
 from redrive.app.operators.queues import Queue, Queues, queue_change
 from redrive.app.payload import Signature, UnknownSignature, write_value
 from redrive.app.protocol import arun, run
@@ -35,7 +35,7 @@ from redrive.app.topics.topics import Topics
 from redrive.clock import Clock
 from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.lease import LeaseTerms
-from redrive.engine.outcome import Transition
+from redrive.engine.outcome import Settlement
 from redrive.engine.queue import Rate
 from redrive.errors import ConfigurationError, JobError, TaskDefinitionError
 from redrive.forks import ForkSafeLock
@@ -119,7 +119,7 @@ class App(Declarations):
         self.terms = LeaseTerms(span(heartbeat_every, "heartbeat_every"), span(lease_for, "lease_for"))
         self.clock: Clock | None = checked_clock(clock)
         self.jobs = Jobs(self)
-        self.operations = Operations(self)
+        self.operations = BulkOperations(self)
         self.queues = Queues(self)
         self.schedules = Schedules(self)
         self.refreshes = Refreshes(self)
@@ -291,8 +291,8 @@ class App(Declarations):
 
     # ---------------------------------------------------------------- hooks of integrations
 
-    def settled(self, moved: Sequence[Transition], lost: Collection[int] = ()) -> None:
-        """Receive the transitions that a worker of this app has committed, and the leases that had been lost."""
+    def settled(self, moved: Sequence[Settlement], lost: Collection[int] = ()) -> None:
+        """Receive the settlements that a worker of this app has committed, and the leases that had been lost."""
 
     async def finish(self) -> None:
         """Wait until the work that `settled` has started is done; a worker awaits it before it ends."""

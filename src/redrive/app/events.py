@@ -12,7 +12,7 @@ from redrive import observe
 from redrive.engine.lease import UNKNOWN_TASK_DELAY
 from redrive.engine.lifecycle import LifecycleEvent
 from redrive.engine.occurrence import Occurrence, OccurrenceDecision
-from redrive.engine.outcome import Transition
+from redrive.engine.outcome import Settlement
 from redrive.engine.records import Claim, Hold, JobRecord, NewJob
 from redrive.engine.settle import BAD_POLICY, CATCH_STUCK_AFTER
 from redrive.observe.listeners import DEBUG, ERROR, heard
@@ -62,7 +62,7 @@ def emit_apart(event: observe.Event, *, but: observe.Sink | None = None) -> None
 
 
 def emit_settled(endings: Sequence[Ending], settled: Settled) -> None:
-    """Emit the events of a settle: transitions, and attempts that had lost their lease."""
+    """Emit the events of a settle: settlements, and attempts that had lost their lease."""
     emit_moved(settled.moved)
     if not settled.lost:
         return
@@ -87,8 +87,8 @@ def emit_lost(claim: Claim, why: str = "its lease was lost") -> None:
     )
 
 
-def emit_moved(moved: Iterable[Transition]) -> None:
-    """Emit the events of transitions that were written."""
+def emit_moved(moved: Iterable[Settlement]) -> None:
+    """Emit the events of settlements that were written."""
     if not heard("redrive.jobs", ERROR):
         return
     # The events of successes are built only if a sink or a log at DEBUG receives them.
@@ -105,12 +105,12 @@ def emit_moved(moved: Iterable[Transition]) -> None:
             emit_apart(caught)
 
 
-def is_undecided(moved: Transition) -> bool:
+def is_undecided(moved: Settlement) -> bool:
     """Return True if the policy of the job cannot be read or raises."""
     return moved.reason == BAD_POLICY or moved.hold is Hold.BAD_POLICY
 
 
-def is_first_hold(held: Transition) -> bool:
+def is_first_hold(held: Settlement) -> bool:
     """Return True if no worker has held the job for this reason before."""
     assert held.scheduled_at is not None  # a held job has a next look
     return held.unreadable_at is not None and held.scheduled_at - held.unreadable_at <= UNKNOWN_TASK_DELAY
@@ -145,26 +145,26 @@ def emit_fired(fired: Iterable[Occurrence]) -> None:
         )
 
 
-def _job(moved: Transition) -> dict[str, Any]:
+def _job(moved: Settlement) -> dict[str, Any]:
     return {"task": moved.task, "queue": moved.queue, "job_id": moved.job_id, "origin": moved.origin}
 
 
 _GIVEN_BACK = frozenset({LifecycleEvent.RELEASE, LifecycleEvent.PARK})
 
 
-def _attempt(moved: Transition) -> dict[str, Any]:
+def _attempt(moved: Settlement) -> dict[str, Any]:
     # An attempt that was released does not count any more, and has no record.
     given_back = moved.event in _GIVEN_BACK or (moved.event is LifecycleEvent.DIE and moved.closed is None)
     number = moved.closed.number if moved.closed is not None else moved.attempt + given_back
     return {**_job(moved), "attempt": number, "lease_id": moved.lease_id}
 
 
-def _ended(moved: Transition) -> dict[str, Any]:
+def _ended(moved: Settlement) -> dict[str, Any]:
     closed = moved.closed
     return {**_attempt(moved), "took": None if closed is None else closed.finished_at - closed.started_at}
 
 
-def _failed(moved: Transition) -> dict[str, Any]:
+def _failed(moved: Settlement) -> dict[str, Any]:
     closed = moved.closed
     return {
         **_ended(moved),
@@ -177,30 +177,30 @@ def _failed(moved: Transition) -> dict[str, Any]:
     }
 
 
-def _delay(moved: Transition) -> timedelta:
+def _delay(moved: Settlement) -> timedelta:
     return (moved.closed.delay if moved.closed is not None else None) or timedelta(0)
 
 
-def _due(moved: Transition) -> datetime:
+def _due(moved: Settlement) -> datetime:
     assert moved.scheduled_at is not None  # the job has a due time
     return moved.scheduled_at
 
 
-def _released(moved: Transition) -> observe.JobEvent:
+def _released(moved: Settlement) -> observe.JobEvent:
     unknown = moved.hold is Hold.UNKNOWN_TASK
     held = unknown or (moved.hold in (Hold.BAD_PAYLOAD, Hold.BAD_POLICY, Hold.HELD) and is_first_hold(moved))
     event = observe.JobHeld if held else observe.JobReleased
     return event(**_attempt(moved), due_at=_due(moved), hold=str(moved.hold), why=moved.note or "")
 
 
-def _retried(moved: Transition) -> observe.JobEvent:
+def _retried(moved: Settlement) -> observe.JobEvent:
     fields = {**_failed(moved), "delay": _delay(moved), "due_at": moved.scheduled_at}
     if fields["rule"] == "catch" and moved.failures == CATCH_STUCK_AFTER:
         return observe.CatchStuck(**fields, failures=moved.failures)
     return observe.JobRetryScheduled(**fields)
 
 
-def _died(moved: Transition) -> observe.JobEvent:
+def _died(moved: Settlement) -> observe.JobEvent:
     traceback = None if moved.closed is None else moved.closed.traceback
     fields = {**_failed(moved), "why": moved.note or "", "catch": moved.catch, "traceback": traceback}
     follows = moved.next_refresh
@@ -209,12 +209,12 @@ def _died(moved: Transition) -> observe.JobEvent:
     return observe.RefreshAttemptFailed(**fields, number=follows.attempt, next_at=follows.at, next_is=follows.why)
 
 
-def _rescued(moved: Transition) -> observe.JobEvent:
+def _rescued(moved: Settlement) -> observe.JobEvent:
     assert moved.closed is not None  # a lost attempt has a record
     return observe.JobRescued(**_failed(moved), worker_id=moved.closed.worker_id, why=moved.note or "it runs again")
 
 
-_EVENTS: Mapping[LifecycleEvent, Callable[[Transition], observe.JobEvent]] = {
+_EVENTS: Mapping[LifecycleEvent, Callable[[Settlement], observe.JobEvent]] = {
     LifecycleEvent.SUCCEED: lambda moved: observe.JobSucceeded(**_ended(moved)),
     LifecycleEvent.RETRY: _retried,
     LifecycleEvent.DIE: _died,

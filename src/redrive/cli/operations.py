@@ -9,7 +9,7 @@ import typer
 from redrive.cli.acting import say_kept
 from redrive.cli.loading import Actor, AsJson, Target, load_existing
 from redrive.cli.screen import Grid, print_document, say, utc
-from redrive.engine.bulk import BulkOperation, OperationState
+from redrive.engine.bulk import BulkOperation, BulkState
 from redrive.engine.explain import span
 
 operations = typer.Typer(help="Look at bulk operations, stop them, and take them back.", no_args_is_help=True)
@@ -94,7 +94,7 @@ def _means(each: BulkOperation) -> str:
 def _plain(each: BulkOperation) -> dict[str, object]:
     plain: dict[str, object] = {name: getattr(each, name) for name in each.__struct_fields__}
     del plain["options"]
-    running = each.state is OperationState.RUNNING
+    running = each.state is BulkState.RUNNING
     return (
         plain
         | {"wanted": each.wanted.conditions, "queue": each.options.queue, "why": each.options.why}

@@ -10,7 +10,7 @@ import typer
 
 from redrive.app.app import App
 from redrive.app.flows.run import Run
-from redrive.app.flows.run_events import EventKind, RunEvent, events_of
+from redrive.app.flows.run_events import RunEvent, RunEventKind, events_of
 from redrive.app.flows.workflow import Workflow
 from redrive.cli.jobs import say_remedy
 from redrive.cli.loading import Actor, AsJson, Target, load_existing, read_instant
@@ -134,7 +134,7 @@ def _say_run(record: RunRecord, found: Timeline) -> None:
 
 def _line(event: RunEvent) -> str:
     """Return a line of the timeline."""
-    place = f"{event.path:<8} " if event.kind in (EventKind.STEP, EventKind.TRY) else ""
+    place = f"{event.path:<8} " if event.kind in (RunEventKind.STEP, RunEventKind.TRY) else ""
     text = "" if event.result is None else event.result.decode(errors="replace")
     shown = text if len(text) <= RESULT_TEXT else f"{text[:RESULT_TEXT]}..."
     return f"  {utc(event.at)}  {place}{event.text}{f', {shown}' if shown else ''}"

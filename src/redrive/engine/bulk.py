@@ -1,10 +1,10 @@
 """Bulk operations: actions on all jobs that match a filter, carried out in batches. PURE.
 
-An operation is a row. Each batch is one transaction, which changes jobs, moves the position of the operation, and
+A bulk operation is a row. Each batch is one transaction, which changes jobs, moves the position of the operation, and
 writes a line of the audit log. A process that dies therefore leaves whole batches behind, and any other one goes on.
 
-An operation changes at most the jobs that its preview has counted: those that had been enqueued, and for a redrive had
-ended, at the instant of the preview, with ids up to a bound, the newest one then.
+A bulk operation changes at most the jobs that its preview has counted: those that had been enqueued, and for a redrive
+had ended, at the instant of the preview, with ids up to a bound, the newest one then.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AFTER_ERROR: Final = timedelta(seconds=30)
 
 
 class BulkAction(StrEnum):
-    """The change that an operation makes."""
+    """The change that a bulk operation makes."""
 
     REDRIVE = "redrive"
     """Start dead or cancelled jobs again."""
@@ -49,8 +49,8 @@ class BulkAction(StrEnum):
     """Take a redrive or a cancel back."""
 
 
-class OperationState(StrEnum):
-    """The state of an operation."""
+class BulkState(StrEnum):
+    """The state of a bulk operation."""
 
     RUNNING = "running"
     """Batches are left."""
@@ -100,7 +100,7 @@ class BulkOperation(msgspec.Struct, frozen=True, gc=False):
     undone_by: int | None
     actor: str
     rate: str | None
-    state: OperationState
+    state: BulkState
     bound_id: int
     frozen_at: datetime
     matched: int | None
@@ -126,7 +126,7 @@ class BulkOperation(msgspec.Struct, frozen=True, gc=False):
     @property
     def left_for(self) -> timedelta | None:
         """The time until it is done, at its rate; None if it is not known."""
-        if self.rate is None or self.matched is None or self.state is not OperationState.RUNNING:
+        if self.rate is None or self.matched is None or self.state is not BulkState.RUNNING:
             return None
         return self.spacing * max(0, self.matched - self.done - self.kept)
 
@@ -140,7 +140,7 @@ class BulkOperation(msgspec.Struct, frozen=True, gc=False):
             kept=self.kept + kept,
             last_id=self.last_id if last_id is None else last_id,
             next_at=max(at, self.next_at) + self.spacing * done,
-            state=OperationState.DONE if is_over else self.state,
+            state=BulkState.DONE if is_over else self.state,
             ended_at=at if is_over else None,
             last_error=None,
         )
@@ -196,6 +196,6 @@ def frozen(action: BulkAction, wanted: Filter, bound_id: int, at: datetime) -> F
 def digest(
     action: BulkAction, wanted: Filter, options: BulkOptions, *, rate: str | None = None, undoes: int | None = None
 ) -> str:
-    """Return a text that is the same for equal operations; of these, one runs at a time."""
+    """Return a text that is the same for equal bulk operations; of these, one runs at a time."""
     document = msgspec.json.encode([action, wanted, options, rate, undoes], order="deterministic")
     return hashlib.blake2b(document, digest_size=16).hexdigest()

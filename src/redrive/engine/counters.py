@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from redrive.engine.error_groups import OTHER, ErrorSeen
 from redrive.engine.lifecycle import LifecycleEvent
-from redrive.engine.outcome import Transition
+from redrive.engine.outcome import Settlement
 
 #: Seconds, where histograms are cut: from a local query to an hour.
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
@@ -131,9 +131,9 @@ class Tally:
         #: True if something was counted since the last call of `rows`.
         self.changed = False
 
-    def add(self, moved: Iterable[Transition], worker_id: int) -> None:
-        """Count the ends of attempts that were written; transitions that end none are ignored."""
-        # Hot path: the transitions of a batch have the same instant, and mostly the same task.
+    def add(self, moved: Iterable[Settlement], worker_id: int) -> None:
+        """Count the ends of attempts that were written; settlements that end none are ignored."""
+        # Hot path: the settlements of a batch have the same instant, and mostly the same task.
         last: datetime | None = None
         start = self._minute
         sums: dict[tuple[str, str], MinuteSums] = {}
@@ -161,7 +161,7 @@ class Tally:
                 self._failed(each, seen, worker_id)
         self.changed = self.changed or last is not None
 
-    def _failed(self, moved: Transition, seen: ErrorSeen, worker_id: int) -> None:
+    def _failed(self, moved: Settlement, seen: ErrorSeen, worker_id: int) -> None:
         start = max(seen.at.replace(minute=0, second=0, microsecond=0), self._hour)
         groups = self._hours.setdefault(start, {})
         if seen.fingerprint not in groups and len(groups) >= MOST:

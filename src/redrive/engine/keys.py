@@ -1,4 +1,4 @@
-"""Unique keys: which jobs hold theirs, and what a transition does to them. PURE.
+"""Unique keys: which jobs hold theirs, and what a settlement does to them. PURE.
 
 A job with ``key=`` is the only one of its task with that key as long as it *holds* the key:
 
@@ -24,7 +24,7 @@ from enum import Enum
 from msgspec.structs import replace
 
 from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
-from redrive.engine.outcome import Transition
+from redrive.engine.outcome import Settlement
 from redrive.engine.records import KeyUntil
 
 #: The reason of a job that was cancelled because another job has taken its key.
@@ -32,7 +32,7 @@ SUPERSEDED = "SUPERSEDED"
 
 
 class KeyChange(Enum):
-    """The effect of a transition on the unique key of a job."""
+    """The effect of a settlement on the unique key of a job."""
 
     KEEP = "keep"
     TAKE = "take"
@@ -51,19 +51,19 @@ def holds(until: KeyUntil | None, state: State) -> bool:
 
 
 def key_change(until: KeyUntil | None, before: State, after: State) -> KeyChange:
-    """Return the effect of a transition on the unique key of the job."""
+    """Return the effect of a settlement on the unique key of the job."""
     held, wanted = holds(until, before), holds(until, after)
     if held == wanted:
         return KeyChange.KEEP
     return KeyChange.TAKE if wanted else KeyChange.DROP
 
 
-def superseded(transition: Transition, key: str, holder: int) -> Transition:
-    """Return the transition of a job that cannot take its key back; it closes the attempt as the given one does."""
+def superseded(settlement: Settlement, key: str, holder: int) -> Settlement:
+    """Return the settlement of a job that cannot take its key back; it closes the attempt as the given one does."""
     return replace(
-        transition,
+        settlement,
         event=LifecycleEvent.CANCEL,
-        state=next_state(transition.state, LifecycleEvent.CANCEL),
+        state=next_state(settlement.state, LifecycleEvent.CANCEL),
         hold=None,
         scheduled_at=None,
         note=superseded_note(key, holder),

@@ -1,4 +1,4 @@
-"""The states of a job, its events, and the one table of transitions between them. PURE.
+"""The states of a job, the events of its life, and the one table of what follows from what. PURE.
 
 A job is one row. At each instant it is in exactly one `State`, and it leaves that state only by a `LifecycleEvent`.
 `TABLE` alone defines where an event leads: code looks the next state up with `next_state`, SQL writes the result, and
@@ -130,7 +130,7 @@ def next_state(state: State, event: LifecycleEvent) -> State:
     """Return the state to which the event leads.
 
     Raises:
-        IllegalMove: the table has no such transition; the message has the possible ones.
+        IllegalMove: the table has no such move; the message has the possible ones.
     """
     moves = TABLE[state]
     if event not in moves and event in _ACTIONS:

@@ -313,7 +313,7 @@ class Waiting(StrEnum):
     """The event of its failed transition, for the state of ``failed_to=``; it comes before others."""
 
 
-class EventSource(StrEnum):
+class MoveSource(StrEnum):
     """What made an event."""
 
     SEND = "send"
@@ -451,7 +451,7 @@ class MoveRecord(msgspec.Struct, frozen=True, gc=False):
     id: int
     machine: str
     key: str
-    source: EventSource
+    source: MoveSource
     status: MoveStatus
     from_state: str | None
     to_state: str | None
@@ -480,7 +480,7 @@ class Entered(Effect, frozen=True, gc=False):
     timeout_payload: bytes | None = None
 
 
-class NextEvent(Effect, frozen=True, gc=False):
+class NextMachineEvent(Effect, frozen=True, gc=False):
     """The transition that begins when this one has ended."""
 
     to_state: str

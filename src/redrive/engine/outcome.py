@@ -1,6 +1,6 @@
 """The ways in which an attempt ends, and the changes that its end writes. PURE.
 
-The executor describes the end of a handler by an `Outcome`; `redrive.engine.settle` turns it into a `Transition`.
+The executor describes the end of a handler by an `Outcome`; `redrive.engine.settle` turns it into a `Settlement`.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ class NextRefresh(msgspec.Struct, frozen=True, gc=False):
     why: str
 
 
-class Transition(msgspec.Struct, frozen=True, gc=False):
-    """All changes that the end of one attempt writes."""
+class Settlement(msgspec.Struct, frozen=True, gc=False):
+    """How an attempt of a job is settled: all changes that its end writes."""
 
     task: str
     queue: str
@@ -232,9 +232,9 @@ def base(
     caught: int | None = None,
     report: OriginResult | None = None,
     effects: tuple[Effect, ...] = (),
-) -> Transition:
-    """Return the transition of a running job for this event; the caller replaces what differs."""
-    return Transition(
+) -> Settlement:
+    """Return the settlement of a running job for this event; the caller replaces what differs."""
+    return Settlement(
         task=claim.task,
         queue=claim.queue,
         job_id=claim.id,

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from redrive.engine.lifecycle import State
 from redrive.engine.origin import Effect, OriginResult, read_origin
-from redrive.engine.outcome import Cancelled, Failed, Lost, Outcome, Released, Transition, Unreadable
+from redrive.engine.outcome import Cancelled, Failed, Lost, Outcome, Released, Settlement, Unreadable
 from redrive.engine.records import Claim, JobRecord
 
 # The golden ratio: the fractional parts of its multiples are spread evenly. `spread` serves jobs that end without a
@@ -30,7 +30,7 @@ def succeeded(claim: Claim, sample: float, effects: tuple[Effect, ...]) -> Origi
 # Each attempt of a refresh is a job of its own with a single attempt: the `RefreshPolicy` decides about its failure,
 # not the policy of the job. The id of the job is the token of the attempt. Ids never repeat, so a superseded job ends
 # under an id that the row no longer has, and changes nothing.
-def report(claim: Claim, outcome: Outcome, sample: float, decided: Transition) -> OriginResult | None:
+def report(claim: Claim, outcome: Outcome, sample: float, decided: Settlement) -> OriginResult | None:
     """Return the report of a job that ended without success; None if it has no known origin."""
     origin = read_origin(claim.origin)
     if origin is None:

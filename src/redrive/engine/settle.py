@@ -1,4 +1,4 @@
-"""The decision about the end of an attempt: (claim, outcome, now, sample) -> transition. PURE.
+"""The decision about the end of an attempt: (claim, outcome, now, sample) -> settlement. PURE.
 
 `decide` asks the policy stored with the job through `Policy.decide`, the same call that in-process retries make, looks
 the next state up in the lifecycle table, and returns all changes as one value. A store writes it in one transaction or
@@ -50,10 +50,10 @@ from redrive.engine.outcome import (
     Released,
     Restarted,
     RunChange,
+    Settlement,
     Snoozed,
     Succeeded,
     Suspended,
-    Transition,
     Unreadable,
     base,
     close,
@@ -99,7 +99,7 @@ FEEDER_PAUSE = timedelta(seconds=30)
 _DOUBLINGS = 30
 
 
-def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, state: State = State.RUNNING) -> Transition:
+def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, state: State = State.RUNNING) -> Settlement:
     """Decide the end of an attempt.
 
     Args:
@@ -131,7 +131,7 @@ def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, stat
 # ``waiting`` instead of ``running``.
 def _decided(  # noqa: PLR0911 - one for each outcome
     claim: Claim, outcome: Outcome, now: datetime, sample: float
-) -> Transition:
+) -> Settlement:
     match outcome:
         case Succeeded():
             return _succeeded(claim, outcome, now, sample)
@@ -156,7 +156,7 @@ def _decided(  # noqa: PLR0911 - one for each outcome
             return _expired(claim)
 
 
-def _seen(claim: Claim, decided: Transition, reason: str, now: datetime) -> ErrorSeen:
+def _seen(claim: Claim, decided: Settlement, reason: str, now: datetime) -> ErrorSeen:
     """Return the failure as a member of its error group."""
     # A worker does not wait for this module before its first job.
     from redrive.engine.error_groups import seen
@@ -165,8 +165,8 @@ def _seen(claim: Claim, decided: Transition, reason: str, now: datetime) -> Erro
     return seen(claim, now, reason=reason, error_type=kind, error=decided.error, traceback=trace)
 
 
-def _undecided(claim: Claim, outcome: Failed | Lost, now: datetime, error: BaseException) -> tuple[Transition, Failed]:
-    """Return the transition of an attempt with a policy that raises, such as a backoff function of the application."""
+def _undecided(claim: Claim, outcome: Failed | Lost, now: datetime, error: BaseException) -> tuple[Settlement, Failed]:
+    """Return the settlement of an attempt with a policy that raises, such as a backoff function of the application."""
     # The job is dead, because asking again would not help. A catch job, which may not die of a failure, runs again.
     why = f"the decision about this attempt failed: {summary(error)}"
     before = outcome.failure.message if isinstance(outcome, Failed) else outcome.why
@@ -183,8 +183,8 @@ def _undecided(claim: Claim, outcome: Failed | Lost, now: datetime, error: BaseE
     ), failed
 
 
-def set_aside(claim: Claim, now: datetime, *, state: State = State.RUNNING) -> Transition:
-    """Return the transition of an attempt that is over while its policy, which decides what follows, cannot be decoded.
+def set_aside(claim: Claim, now: datetime, *, state: State = State.RUNNING) -> Settlement:
+    """Return the settlement of an attempt that is over while its policy, which decides what follows, cannot be decoded.
 
     The attempt keeps its lease, and its worker may still end it.
     """
@@ -202,7 +202,7 @@ def set_aside(claim: Claim, now: datetime, *, state: State = State.RUNNING) -> T
     )
 
 
-def _given_back(claim: Claim, due: datetime, hold: Hold, why: str, closed: AttemptRecord | None = None) -> Transition:
+def _given_back(claim: Claim, due: datetime, hold: Hold, why: str, closed: AttemptRecord | None = None) -> Settlement:
     return replace(
         base(claim, LifecycleEvent.RELEASE, closed),
         attempt=claim.attempt - 1,
@@ -217,7 +217,7 @@ def _given_back(claim: Claim, due: datetime, hold: Hold, why: str, closed: Attem
 # Arguments that this code cannot decode may be readable for another worker during a deployment. The job therefore waits
 # for `redrive.engine.lease.UNREADABLE_FOR`, counted from ``unreadable_at``; a release for another reason keeps that
 # instant, and every other end of an attempt clears it.
-def _unreadable(claim: Claim, why: str, now: datetime, sample: float) -> Transition:
+def _unreadable(claim: Claim, why: str, now: datetime, sample: float) -> Settlement:
     since = claim.unreadable_at or now
     until = since + UNREADABLE_FOR
     origin = read_origin(claim.origin)
@@ -229,15 +229,15 @@ def _unreadable(claim: Claim, why: str, now: datetime, sample: float) -> Transit
     return replace(_given_back(claim, min(now + look, until), Hold.BAD_PAYLOAD, note), unreadable_at=since)
 
 
-def _unread(claim: Claim, why: str, now: datetime) -> Transition:
+def _unread(claim: Claim, why: str, now: datetime) -> Settlement:
     """Keep a job with a policy that cannot be decoded waiting, without a time limit: only the policy could end it."""
     since = claim.unreadable_at or now
     note = f"its policy cannot be read: {why}{_HELP}"
     return replace(_given_back(claim, now + _look(since, now), Hold.BAD_POLICY, note), unreadable_at=since)
 
 
-def _put_off(claim: Claim, outcome: Snoozed | Parked | Restarted | Held, now: datetime) -> Transition:
-    """Return the transition of an attempt that its own handler gave back."""
+def _put_off(claim: Claim, outcome: Snoozed | Parked | Restarted | Held, now: datetime) -> Settlement:
+    """Return the settlement of an attempt that its own handler gave back."""
     match outcome:
         case Snoozed(delay, why):
             closed = close(
@@ -263,7 +263,7 @@ def _put_off(claim: Claim, outcome: Snoozed | Parked | Restarted | Held, now: da
 
 
 # A run is parked without a line in the history: its steps are the history.
-def _parked(claim: Claim, until: datetime, why: str, change: RunChange) -> Transition:
+def _parked(claim: Claim, until: datetime, why: str, change: RunChange) -> Settlement:
     return replace(
         base(claim, LifecycleEvent.PARK),
         attempt=claim.attempt - 1,
@@ -281,7 +281,7 @@ def _due(until: datetime | None, rows: Sequence[NewStep], now: datetime) -> date
     return min((at for at in (until, *(row.due_at for row in rows)) if at is not None), default=FAR)
 
 
-def _held(claim: Claim, why: str, now: datetime) -> Transition:
+def _held(claim: Claim, why: str, now: datetime) -> Settlement:
     """Keep a run waiting, without a time limit, until the code of a worker fits its recorded steps."""
     since = claim.unreadable_at or now
     due, ends_at = now + _look(since, now), _ends_at(claim)
@@ -294,8 +294,8 @@ def _look(since: datetime, now: datetime) -> timedelta:
     return min(max(now - since, UNKNOWN_TASK_DELAY), UNREADABLE_LOOK)
 
 
-def _released(claim: Claim, released: Released, now: datetime) -> Transition:
-    """Return the transition of a released job; an attempt that had started may have had its effect already."""
+def _released(claim: Claim, released: Released, now: datetime) -> Settlement:
+    """Return the settlement of a released job; an attempt that had started may have had its effect already."""
     if released.started and claim.policy.idempotent is False and not claim.catching:
         verdict = "cut off in flight, and the task is declared idempotent=False: not repeated"
         failure = Failure(types=(), message=released.why, reason="LOST_IN_FLIGHT", stage=Stage.IN_FLIGHT)
@@ -307,7 +307,7 @@ def _released(claim: Claim, released: Released, now: datetime) -> Transition:
     return _given_back(claim, now + released.delay, released.hold, released.why, cut)
 
 
-def _succeeded(claim: Claim, outcome: Succeeded, now: datetime, sample: float) -> Transition:
+def _succeeded(claim: Claim, outcome: Succeeded, now: datetime, sample: float) -> Settlement:
     # Hot path: by far the most frequent outcome; built without `replace`.
     closed = AttemptRecord(
         claim.id, claim.lease_id, claim.attempt, claim.worker_id, claim.claimed_at, now, AttemptOutcome.SUCCEEDED
@@ -323,7 +323,7 @@ def _succeeded(claim: Claim, outcome: Succeeded, now: datetime, sample: float) -
     )
 
 
-def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Transition:
+def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Settlement:
     failure = failed.failure
     if claim.catching and failure.reason != "BAD_PAYLOAD":
         return _catch_again(claim, failed, now)
@@ -386,7 +386,7 @@ def _ends_at(claim: Claim) -> datetime | None:
 
 def _retry(
     claim: Claim, closed: AttemptRecord, due: datetime, by_rule: tuple[int, ...] = (), *, most: int | None = None
-) -> Transition:
+) -> Settlement:
     return replace(
         base(claim, LifecycleEvent.RETRY, closed),
         failures=claim.failures + 1,
@@ -401,7 +401,7 @@ def _retry(
     )
 
 
-def _dead(claim: Claim, closed: AttemptRecord, *, crashes: int = 0, most: int | None = None) -> Transition:
+def _dead(claim: Claim, closed: AttemptRecord, *, crashes: int = 0, most: int | None = None) -> Settlement:
     return replace(
         base(claim, LifecycleEvent.DIE, closed),
         failures=claim.failures + 1,
@@ -418,8 +418,8 @@ def _dead(claim: Claim, closed: AttemptRecord, *, crashes: int = 0, most: int | 
 # failure it waits for the last delay of the parent's policy, which it carries for that reason; from the third crash in
 # a row on, and after each failure of a stuck one, it waits twice as long, so that a catch that is broken for a week
 # leaves some dozens of attempts in the history. Only arguments that cannot be decoded end it.
-def _catch_again(claim: Claim, failed: Failed, now: datetime) -> Transition:
-    """Return the transition of a failed catch job: it runs again until it succeeds."""
+def _catch_again(claim: Claim, failed: Failed, now: datetime) -> Settlement:
+    """Return the settlement of a failed catch job: it runs again until it succeeds."""
     failures = claim.failures + 1
     nominal = claim.policy.catch_delay
     if failures > CATCH_STUCK_AFTER:
@@ -436,8 +436,8 @@ def _stuck(failures: int) -> str:
     return f"; stuck: {failures} failures" if failures >= CATCH_STUCK_AFTER else ""
 
 
-def _lost(claim: Claim, why: str, now: datetime) -> Transition:
-    """Return the transition after a crash: its failure is "in flight", because it is unknown how far the call got."""
+def _lost(claim: Claim, why: str, now: datetime) -> Settlement:
+    """Return the settlement after a crash: its failure is "in flight", because it is unknown how far the call got."""
     crashes, failures, delay = claim.crashes + 1, claim.failures, None
     reason, rule = "WORKER_LOST", "crash"
     if claim.catching:
@@ -482,8 +482,8 @@ def _slowed(delay: timedelta, doublings: int) -> timedelta:
     return delay if delay >= SLOWEST_CATCH else min(delay * 2 ** min(doublings, _DOUBLINGS), SLOWEST_CATCH)
 
 
-def _expired(claim: Claim) -> Transition:
-    """Return the transition of a job that passed its deadline in the queue; its handler must not start."""
+def _expired(claim: Claim) -> Settlement:
+    """Return the settlement of a job that passed its deadline in the queue; its handler must not start."""
     deadline = f" of {format_duration(claim.policy.deadline)}" if claim.policy.deadline else ""
     verdict = f"the deadline{deadline} had passed before the attempt could start"
     return replace(

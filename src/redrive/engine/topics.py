@@ -70,7 +70,7 @@ ALONE: Final = "event:"
 SLOTS: Final = 1 << 31
 
 
-class NewEvent(msgspec.Struct, frozen=True, gc=False):
+class NewTopicEvent(msgspec.Struct, frozen=True, gc=False):
     """An event to be published.
 
     Attributes:
@@ -89,10 +89,10 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
 class Publish(Effect, frozen=True, gc=False):
     """Publish an event when the attempt has succeeded."""
 
-    event: NewEvent
+    event: NewTopicEvent
 
 
-class StoredEvent(msgspec.Struct, frozen=True, gc=False):
+class TopicEvent(msgspec.Struct, frozen=True, gc=False):
     """An event of a topic, as a feeder reads it.
 
     Attributes:
@@ -236,7 +236,7 @@ def slot_of(key: str | None) -> int | None:
     return None if key is None else crc32(key.encode()) % SLOTS
 
 
-def line_of(order: Order, event: StoredEvent) -> str:
+def line_of(order: Order, event: TopicEvent) -> str:
     """Return the line of an event, which is also the partition of its job."""
     if order is Order.STRICT:
         return STRICT_LINE
@@ -281,11 +281,11 @@ class Window:
         self._batch = batch
         # A dict would take longer and longer to find its first key, after others were deleted from its front.
         self._open: OrderedDict[int, None] = OrderedDict()
-        self._lines: dict[str, deque[StoredEvent]] = {}
+        self._lines: dict[str, deque[TopicEvent]] = {}
         self._ready: deque[str] = deque()
         self._running: dict[int, tuple[str, ...]] = {}
         self._busy: set[str] = set()
-        self._behind: list[StoredEvent] = []
+        self._behind: list[TopicEvent] = []
         self._alone: set[int] = set()
 
     @property
@@ -315,7 +315,7 @@ class Window:
         """The number of events that have not been started."""
         return sum(map(len, self._lines.values()))
 
-    def add(self, events: Iterable[StoredEvent], *, done: Collection[int] = ()) -> None:
+    def add(self, events: Iterable[TopicEvent], *, done: Collection[int] = ()) -> None:
         """Add events, by id; those without payload, and those of `done`, are finished at once."""
         for event in events:
             self._last_id = event.id
@@ -344,11 +344,11 @@ class Window:
         """Return True if an event was done when the window was begun."""
         return number <= self._begin_id and number not in self._begin_unfinished
 
-    def next(self) -> tuple[StoredEvent, ...]:
+    def next(self) -> tuple[TopicEvent, ...]:
         """Return the events of a delivery that may start now, and count it as running; none if none may start."""
         if not self._ready or len(self._running) >= self._at_once:
             return ()
-        events: list[StoredEvent] = []
+        events: list[TopicEvent] = []
         lines: list[str] = []
         while self._ready and len(events) < self._batch:
             line = self._ready.popleft()
@@ -369,12 +369,12 @@ class Window:
         self._running[events[0].id] = tuple(lines)
         return tuple(events)
 
-    def behind(self) -> tuple[StoredEvent, ...]:
+    def behind(self) -> tuple[TopicEvent, ...]:
         """Take the events that become jobs behind a failed one of their key; they count as unfinished."""
         found, self._behind = tuple(self._behind), []
         return found
 
-    def stopped(self, events: Sequence[StoredEvent], failed: Collection[StoredEvent] = ()) -> None:
+    def stopped(self, events: Sequence[TopicEvent], failed: Collection[TopicEvent] = ()) -> None:
         """Record the end of a delivery; the lines of failed events are held from now on."""
         for each in failed:
             self.hold(line_of(self.order, each))
@@ -399,7 +399,7 @@ class Window:
                 if line in self._lines and line not in self._busy:
                     self._ready.append(line)
 
-    def retry(self, events: Sequence[StoredEvent]) -> None:
+    def retry(self, events: Sequence[TopicEvent]) -> None:
         """Put the events of a delivery that runs back in front of their lines; each is then delivered alone."""
         self._alone.update(event.id for event in events)
         for event in reversed(events):
@@ -416,7 +416,7 @@ class Window:
                 self.ended += 1
 
 
-def _event_id(event: StoredEvent) -> int:
+def _event_id(event: TopicEvent) -> int:
     return event.id
 
 

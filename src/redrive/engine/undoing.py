@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from redrive.engine import runs
 from redrive.engine.lifecycle import LifecycleEvent, State, next_state
-from redrive.engine.outcome import RunChange, Transition
+from redrive.engine.outcome import RunChange, Settlement
 from redrive.engine.records import AttemptOutcome, Claim, Hold
 from redrive.engine.steps import NewStep
 
@@ -123,13 +123,13 @@ def not_undone(rows: Sequence[runs.StepRecord]) -> str:
 # ------------------------------------------------------------------------------------------- ends without the code
 
 
-def undo_first(claim: Claim, dead: Transition, error: runs.StepError, now: datetime) -> Transition:
+def undo_first(claim: Claim, dead: Settlement, error: runs.StepError, now: datetime) -> Settlement:
     """Return the transition of a run that would end now, and is to take its steps back before."""
     lost = dead.closed is not None and dead.closed.outcome is AttemptOutcome.LOST
     return _goes_on(claim, dead, now, (new_mark(error, now),), lost=lost)
 
 
-def _goes_on(claim: Claim, dead: Transition, now: datetime, steps: tuple[NewStep, ...], *, lost: bool) -> Transition:
+def _goes_on(claim: Claim, dead: Settlement, now: datetime, steps: tuple[NewStep, ...], *, lost: bool) -> Settlement:
     event = LifecycleEvent.LOSE if lost else LifecycleEvent.PARK
     return replace(
         dead,
@@ -149,7 +149,7 @@ def _goes_on(claim: Claim, dead: Transition, now: datetime, steps: tuple[NewStep
     )
 
 
-def die_undoing(dead: Transition, rows: Sequence[runs.StepRecord], error: runs.StepError) -> Transition:
+def die_undoing(dead: Settlement, rows: Sequence[runs.StepRecord], error: runs.StepError) -> Settlement:
     """Return the transition of a run that ends although not all of its steps are taken back."""
     text = not_undone(rows)
     note = f"{dead.note}; {text}" if text else dead.note
@@ -158,8 +158,8 @@ def die_undoing(dead: Transition, rows: Sequence[runs.StepRecord], error: runs.S
 
 
 def lost_undoing(
-    claim: Claim, dead: Transition, rows: Sequence[runs.StepRecord], error: runs.StepError, now: datetime
-) -> Transition:
+    claim: Claim, dead: Settlement, rows: Sequence[runs.StepRecord], error: runs.StepError, now: datetime
+) -> Settlement:
     """Return the transition of a run that was lost too often in one undo: this one has failed, and the others run."""
     by_path = {row.path: row for row in rows}
     left = (row for row in standing(rows) if runs.undo_path(row.path) not in by_path or not _final(row, by_path))

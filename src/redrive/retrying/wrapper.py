@@ -5,6 +5,21 @@ names and kinds of the parameters and is compiled once for each shape. Defaults 
 the default objects of the function. A signature that cannot be repeated (a builtin, a partial, a reserved parameter
 name) gets ``*args, **kwargs``.
 
+::
+
+    wrapper(...) --- a scope is in force ---> scoped(plan, ...)          redrive.retrying.runner
+        |
+        |--- returns -----------------------> the result: no other function of redrive was called
+        `--- raises ---> start -> CallState                              redrive.retrying.state
+                            |
+              .----> failed(error): decide -- give up ---> raise
+              |             |
+              |           retry
+              |             |
+              |           sleep(delay)
+              |             |
+              `-- raises -- call -- returns -> returned() -> the result
+
 The frame of such a wrapper marks a retried call: `redrive.retrying.context` recognises it on the stack by its globals.
 """
 

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 from redrive.app.app import App
 from redrive.app.attempts.context import Stop
 from redrive.app.attempts.resources import NO_RESOURCES
-from redrive.app.events import emit_lost, emit_settled
+from redrive.app.events import emit_lost
 from redrive.app.tasks.failures import failed
 from redrive.clock import Clock
 from redrive.engine.origin import is_feeder
 from redrive.engine.outcome import Lost, Outcome, Released
 from redrive.engine.records import Claim
 from redrive.engine.runs import RunState
-from redrive.engine.settle import BAD_POLICY
 from redrive.errors.foreign import trace
 from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import Block
@@ -37,7 +36,7 @@ from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.settler import Settler
 from redrive.runtime.step_writer import StepWriter
 from redrive.runtime.threads import Pool
-from redrive.runtime.tracing import kept, log_undecided
+from redrive.runtime.tracing import kept, report_settled
 from redrive.stores.operations import leases
 from redrive.stores.operations.attempts import ProgressReport
 from redrive.stores.operations.leases import Ending, Settled
@@ -101,6 +100,7 @@ class Attempts:
             write_steps=self.steps.put,
             processes=processes,
         )
+        self._contexts = self._executor.contexts
         self.feeders = self._executor.feeders = Feeders(app, clock, pool, resources)
         self.settler = Settler(app, clock, self, self.steps, threads=self._executor.threads)
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -325,12 +325,7 @@ class Attempts:
         self._start_waiting()
         self.feeders.ask()
         self.counting.add(settled.moved)
-        emit_settled(endings, settled)
-        self._app.settled(settled.moved, settled.lost)
-        self._executor.functions.report(endings, settled.moved)
-        for moved in settled.moved:
-            if moved.reason == BAD_POLICY:
-                log_undecided(moved)
+        report_settled(self._app, endings, settled, self._executor.functions)
         self.after_settle()
         self.claim_again.set()
 
@@ -376,8 +371,7 @@ class Attempts:
             ends = tuple(group)
             settled = await self._app.store.arun(leases.settle(ends, now=self._app.now()))
             self.counting.add(settled.moved)
-            emit_settled(ends, settled)
-            self._app.settled(settled.moved, settled.lost)
+            report_settled(self._app, ends, settled, self._executor.functions)
 
     # ---------------------------------------------------------------- called in the threads of the heartbeat
 
@@ -391,7 +385,7 @@ class Attempts:
 
     def reports(self) -> list[ProgressReport]:
         """Take the progress and heartbeats of handlers that are not written yet."""
-        return self._executor.unwritten()
+        return self._contexts.unwritten()
 
     def asked(self, asked: Mapping[int, Asked]) -> None:
         """Have runs read what operators ask of them; a step whose run is cancelled or paused is interrupted."""
@@ -401,7 +395,7 @@ class Attempts:
     def lost(self, lease_ids: frozenset[int]) -> None:
         """Stop the attempts that have lost their leases."""
         # At once, because a handler may block the loop, and be the one that reads ctx.should_stop.
-        lease_ids = frozenset(each for each in lease_ids if not self._executor.ends_by_itself(each))
+        lease_ids = frozenset(each for each in lease_ids if not self._contexts.ends_by_itself(each))
         self._executor.stop(Stop.LOST, lease_ids)
         self._loop.call_soon_threadsafe(self._interrupt, lease_ids)
 
@@ -423,7 +417,7 @@ class Attempts:
         """Stop the attempts that may run twice, because the lease of the worker is about to end."""
         # An attempt that must not run twice goes on: no other worker may start it, and the lease may be extended yet.
         ends = {each for each, claim in list(self._open.items()) if claim.policy.idempotent is not False}
-        ends = {each for each in ends if each not in self._cancelled and not self._executor.ends_by_itself(each)}
+        ends = {each for each in ends if each not in self._cancelled and not self._contexts.ends_by_itself(each)}
         ends.update(self.ahead.leases())
         if ends:
             self._executor.stop(Stop.LOST, ends)

@@ -19,7 +19,7 @@ from redrive.app.app import App
 from redrive.app.events import emit_moved, emit_settled, is_first_hold
 from redrive.clock import Clock
 from redrive.engine.origin import is_feeder
-from redrive.engine.outcome import Released, Transition
+from redrive.engine.outcome import Released, Settlement
 from redrive.engine.records import Claim
 from redrive.errors import StoreError
 from redrive.runtime import failpoints, log
@@ -212,7 +212,7 @@ class Claimer:
         if not claimed.known:
             await self._registration.renew()
             return timedelta(0)
-        _report(claimed.held)
+        report_held(claimed.held)
         if claimed.claims:
             failpoints.at("after_claim")
             self._registration.extended(began)
@@ -280,11 +280,11 @@ class Claimer:
             self._idle.clear()
 
 
-def _report(held: Sequence[tuple[Transition, str]]) -> None:
+def report_held(held: Sequence[tuple[Settlement, str]]) -> None:
     """Log and emit that jobs were held."""
-    for transition, trace in held:
+    for settlement, trace in held:
         # A held job is examined again and again; one line in the log is enough.
-        if is_first_hold(transition):
-            log_undecided(transition, trace)
+        if is_first_hold(settlement):
+            log_undecided(settlement, trace)
     if held:
-        emit_moved([transition for transition, _ in held])
+        emit_moved([settlement for settlement, _ in held])

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from redrive.app.app import App
-from redrive.engine.outcome import Transition
+from redrive.engine.outcome import Settlement
 from redrive.engine.records import Severity
 from redrive.observe.logs import logger
 from redrive.runtime.registration import WorkerRegistration
@@ -44,7 +44,7 @@ class Counting:
         self._left = EVERY
         self.duty = Duty("counting", self._step, shortest=EVERY)
 
-    def add(self, moved: Iterable[Transition]) -> None:
+    def add(self, moved: Iterable[Settlement]) -> None:
         """Count attempts of which the ends were written."""
         if self._tally is None:
             # A worker does not wait for this module before its first job.

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from redrive.app.app import App
-from redrive.engine.outcome import Transition
+from redrive.engine.outcome import Settlement
 from redrive.engine.records import Process, WorkerRecord
 from redrive.runtime import log
 from redrive.runtime.fleet import Fleet
-from redrive.runtime.process import is_gone
-from redrive.runtime.registration import WorkerRegistration
+from redrive.runtime.registration import WorkerRegistration, is_gone
 from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import report_moved, uncounted
 from redrive.stores.operations import leases, workers
@@ -37,7 +36,7 @@ class DeadWorkers:
         app: App,
         registration: WorkerRegistration,
         fleet: Fleet | None = None,
-        counted: Callable[[Sequence[Transition]], None] = uncounted,
+        counted: Callable[[Sequence[Settlement]], None] = uncounted,
     ) -> None:
         self._app = app
         self._counted = counted
@@ -55,7 +54,7 @@ class DeadWorkers:
             raise
         return LOOK if self._suspects else self._fleet.interval(LOOK)
 
-    # A worker on this machine is dead if its process is gone (`redrive.runtime.process`); one poll is enough. A worker
+    # A worker on this machine is dead if its process is gone (`is_gone`); one poll is enough. A worker
     # with a session in the database holds a lock there, which is free a moment after its process has ended. A session
     # can also be lost while the process lives, and is soon back, so that takes two polls in a row without a heartbeat
     # between them.
@@ -92,7 +91,7 @@ class Rescuer:
     """The background duty that takes leases from workers without a heartbeat."""
 
     def __init__(
-        self, app: App, fleet: Fleet | None = None, counted: Callable[[Sequence[Transition]], None] = uncounted
+        self, app: App, fleet: Fleet | None = None, counted: Callable[[Sequence[Settlement]], None] = uncounted
     ) -> None:
         self._app = app
         self._fleet = fleet or Fleet()
@@ -116,7 +115,7 @@ class Rescuer:
     # interval of the time since the sweep before it. After an outage each worker has two intervals left to come back.
     # The count is kept in the rows of the workers, so that a restart of this process does not repeat the grace; and
     # since each sweep counts, a dead worker loses its jobs even if the database is unreachable again and again.
-    async def _sweep(self) -> tuple[Transition, ...]:
+    async def _sweep(self) -> tuple[Settlement, ...]:
         swept = await self._app.store.arun(
             leases.sweep(BUDGET, every=self._app.terms.heartbeat_every, now=self._app.now())
         )

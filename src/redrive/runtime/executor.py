@@ -1,5 +1,16 @@
 """Runs the handler of one claimed job and returns how it ended.
 
+::
+
+    run ---- workflow ---> RunAttempts.run                          redrive.runtime.runs
+     |------ feeder -----> Feeders.run                              redrive.runtime.feeders
+     `------ task -------> _call: read the arguments, ask the circuit breaker
+                             |-- executor="process" --> _in_child: take a child process
+                             |-- takes a context -----> Contexts.lend  (redrive.runtime.contexts)
+                             |                               |
+                             `-- the hot path ---------------+----> _outcome: layers, effects, time limit
+                                                                      `-> _start: coroutine, thread or child
+
 Everything that a handler does becomes one frozen `Outcome`, never an exception of the worker. A payload that the
 present code cannot read, a result that cannot be stored and an error text that cannot be encoded are outcomes of that
 one job and affect no other.
@@ -15,34 +26,31 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redrive.app.app import App
-from redrive.app.attempts.context import Context, Pending
+from redrive.app.attempts.context import Pending
 from redrive.app.attempts.effects import CURRENT as EFFECTS
 from redrive.app.attempts.effects import Effects
-from redrive.app.attempts.handle import AttemptHandle, Stop
-from redrive.app.attempts.origins import Delivery, DeliveryHandle, TransitionHandle
+from redrive.app.attempts.handle import Stop
+from redrive.app.attempts.origins import Delivery
 from redrive.app.attempts.resources import NO_RESOURCES
 from redrive.app.flows.workflow import Workflow
 from redrive.app.machines.state import StateTask
-from redrive.app.tasks.catch import CatchRequest, request_hint
-from redrive.app.tasks.failures import ERROR_TEXT, ExitInThread, clean, failed, permanent
+from redrive.app.tasks.failures import ERROR_TEXT, ExitInThread, clean, permanent
 from redrive.app.tasks.task import Task
-from redrive.app.topics.subscription import Subscription, envelopes
-from redrive.app.types import type_name
+from redrive.app.topics.subscription import Subscription
 from redrive.clock import SystemClock
-from redrive.engine.keys import idempotency_key
-from redrive.engine.lease import ATTEMPT_LIMIT, UNKNOWN_TASK_DELAY, limit_of
-from redrive.engine.outcome import Expired, Failed, Outcome, Released, Succeeded, Suspended, Unreadable
+from redrive.engine.lease import UNKNOWN_TASK_DELAY, limit_of
+from redrive.engine.outcome import Expired, Outcome, Released, Succeeded, Suspended, Unreadable
 from redrive.engine.records import Claim, Hold
 from redrive.engine.runs import RunState
 from redrive.engine.settle import deadline_at
 from redrive.engine.steps import StepBatch, StepsWritten
-from redrive.engine.topics import OUT_OF_ORDER
-from redrive.errors import ConfigurationError, JobNotFound, PayloadError, StoreError
+from redrive.errors import ConfigurationError, JobNotFound, PayloadError
 from redrive.errors.foreign import is_a, trace
 from redrive.observe.listeners import DEBUG, heard
 from redrive.observe.logs import Block
 from redrive.runtime import failpoints, layers, log
 from redrive.runtime.breakers import Admission, admit
+from redrive.runtime.contexts import Contexts, UnknownTask, delivery_of
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.handlers import (
     EndedInChild,
@@ -55,9 +63,7 @@ from redrive.runtime.handlers import (
 )
 from redrive.runtime.threads import Pool, Threads, carry_context, outside_loop
 from redrive.runtime.tracing import traced
-from redrive.stores.operations import attempts as handler_reports
-from redrive.stores.operations import jobs, workers
-from redrive.stores.operations.attempts import ProgressReport
+from redrive.stores.operations import workers
 from redrive.stores.operations.workers import Asked
 
 if TYPE_CHECKING:
@@ -113,8 +119,7 @@ class Executor:
         self.functions = PolicyFunctions(app)
         self._begins = begins
         self._cut_off = cut_off
-        self._resources = resources
-        self._links: dict[int, AttemptHandle] = {}
+        self.contexts = Contexts(app, resources)
         self._processes = processes
         self._limits = TimeLimits()
         carry_context()
@@ -127,27 +132,14 @@ class Executor:
 
     def stop(self, why: Stop, lease_ids: Iterable[int] | None = None) -> None:
         """Set ``ctx.should_stop`` for the handlers of these leases; None means all. Safe to call from any thread."""
-        for lease_id in list(self._links) if lease_ids is None else lease_ids:
-            link = self._links.get(lease_id)
-            if link is not None:
-                link.stop(why)
+        self.contexts.stop(why, lease_ids)
         if self.feeders is not None:
             self.feeders.stop(why, lease_ids)
-
-    def ends_by_itself(self, lease_id: int) -> bool:
-        """Return True if the handler has ended this attempt in its own transaction, or may be doing so now."""
-        link = self._links.get(lease_id)
-        return link is not None and (link.ended or link.lent)
 
     def asked(self, asked: Mapping[int, Asked]) -> None:
         """Have runs, by their leases, read what operators ask of them."""
         if self._attempts is not None:
             self._attempts.asked(asked)
-
-    def unwritten(self) -> list[ProgressReport]:
-        """Take the reports of handlers that are not written yet. Safe to call from any thread."""
-        reports = (link.due_report() for link in list(self._links.values()))
-        return [report for report in reports if report is not None]
 
     # ---------------------------------------------------------------- one attempt
 
@@ -173,10 +165,10 @@ class Executor:
             if type(task) is Task and claim.parent_id is None:  # hot path
                 arguments = task.signature.read(claim.payload or b"{}")
             else:
-                arguments = await self._arguments(task, claim, limit)
+                arguments = await self.contexts.arguments(task, claim, limit)
                 transition = await task.begin(claim.origin, effects) if isinstance(task, StateTask) else None
-                delivery = _delivery(claim, task, arguments, delivery)
-        except _UnknownTask as error:
+                delivery = delivery_of(claim, task, arguments, delivery)
+        except UnknownTask as error:
             return _unknown(str(error))
         except (PayloadError, ConfigurationError, JobNotFound) as error:
             return Unreadable(clean(error, ERROR_TEXT))
@@ -189,12 +181,12 @@ class Executor:
             elif task.signature.context is None:
                 outcome = await self._outcome(task, arguments, limit, admission, effects)
             else:
-                outcome = await self._linked(
+                outcome = await self.contexts.lend(
                     task,
                     claim,
                     arguments,
                     limit,
-                    admission=admission,
+                    lambda: self._outcome(task, arguments, limit, admission, effects),
                     effects=effects,
                     transition=transition,
                     delivery=delivery,
@@ -230,18 +222,16 @@ class Executor:
             try:
                 if task.signature.context is None:
                     return await self._outcome(task, arguments, limit, admission, effects)
-                return await self._linked(
-                    task, claim, arguments, limit, admission=admission, effects=effects, transition=None, delivery=None
+                return await self.contexts.lend(
+                    task,
+                    claim,
+                    arguments,
+                    limit,
+                    lambda: self._outcome(task, arguments, limit, admission, effects),
+                    effects=effects,
                 )
             finally:
                 del self._children[claim.lease_id]
-
-    async def _arguments(self, task: Task[Any, Any, Any], claim: Claim, limit: timedelta) -> dict[str, Any]:
-        """Return the arguments of the handler without its context."""
-        if claim.parent_id is None:
-            return task.signature.read(claim.payload or b"{}")
-        await self._prolong(claim, limit)
-        return {task.signature.payload[0]: await self._catch_request(task, claim.parent_id)}
 
     async def _run(self, workflow: Workflow[Any, Any, Any], claim: Claim, state: RunState | None) -> Outcome:
         """Continue the run of a workflow; one that has passed its deadline only takes its steps back."""
@@ -324,117 +314,12 @@ class Executor:
         made = effects.close()
         return _SUCCEEDED if raw is None and not made else Succeeded(raw, made)
 
-    async def _linked(
-        self,
-        task: Task[Any, Any, Any],
-        claim: Claim,
-        arguments: dict[str, Any],
-        limit: timedelta,
-        *,
-        admission: Admission,
-        effects: Effects,
-        transition: TransitionHandle | None,
-        delivery: Delivery | None,
-    ) -> Outcome:
-        """Call a handler that takes a context."""
-        uid = await self._app.auid()
-        # The same key in the feeder and in the job of the failed event.
-        key = f"{uid}-{claim.origin}" if delivery else idempotency_key(uid, claim.id, claim.salt)
-        if delivery is not None and delivery.feed is None and claim.attempt > 1:
-            # A redriven job has had an attempt. Others do not read their tags.
-            tags = await self._app.store.arun(jobs.tags([claim.id]))
-            delivery.out_of_order = OUT_OF_ORDER in tags.get(claim.id, ())
-        link = self._link(task, claim, arguments, limit, key, effects=effects, transition=transition, delivery=delivery)
-        self._links[claim.lease_id] = link
-        try:
-            outcome = await self._outcome(task, arguments, limit, admission, effects)
-        except asyncio.CancelledError:
-            if not link.ended:
-                raise
-            outcome = Succeeded(link.result)
-        else:
-            await self._write_last_report(link)
-        finally:
-            # The thread of a `def` handler may go on.
-            link.stop(Stop.LOST)
-            del self._links[claim.lease_id]
-        if delivery is not None and delivery.feed is None and delivery.failed and isinstance(outcome, Succeeded):
-            return failed(delivery.failed[0])
-        return _transacted(link, outcome) if link.ended else outcome
-
-    async def _write_last_report(self, link: AttemptHandle) -> None:
-        """Write what the handler has reported in its last second, before the end of the attempt forbids it."""
-        report = link.last_report()
-        if report is not None:
-            try:
-                await self._app.store.arun(handler_reports.report([report], now=self._app.now()))
-            except StoreError as error:
-                # The handler has done its work: its end is written as soon as the database answers.
-                log.warning("job %d: its last progress report could not be written: %s", link.job_id, error)
-
     async def _feed(self, claim: Claim) -> Outcome:
         """Run the feeder of a subscription; its task is none that a user has written."""
         subscription = self._app.topics.fed_by(claim.task)
         if subscription is None or self.feeders is None:
             return _unknown(claim.task)
         return await self.feeders.run(claim, subscription)
-
-    def _link(
-        self,
-        task: Task[Any, Any, Any],
-        claim: Claim,
-        arguments: dict[str, Any],
-        limit: timedelta,
-        key: str,
-        *,
-        effects: Effects,
-        transition: TransitionHandle | None,
-        delivery: Delivery | None,
-    ) -> AttemptHandle:
-        """Add the context to the arguments and return the handle of the attempt."""
-        assert task.signature.context is not None  # the caller has checked
-        soft_for = None if task.traits.soft_timeout is None else task.traits.soft_timeout.total_seconds()
-        parts = (claim, self._app.store, self._app.now, task.returns.check, soft_for, effects)
-        is_fed = delivery is not None and delivery.feed is not None
-        link = DeliveryHandle(*parts, delivery) if is_fed and delivery else AttemptHandle(*parts)
-        arguments[task.signature.context] = Context(
-            job_id=claim.id,
-            task=claim.task,
-            attempt=claim.attempt,
-            failures=claim.failures,
-            attempt_uid=link.uid,
-            delivery=delivery,
-            idempotency_key=key,
-            started_at=claim.started_at,
-            deadline_at=claim.claimed_at + limit,
-            origin=claim.origin,
-            link=link,
-            resources=self._resources,
-            transition=transition,
-        )
-        return link
-
-    async def _prolong(self, claim: Claim, limit: timedelta) -> None:
-        """Write the time limit of a catch attempt that is longer than the default."""
-        # The row was written when the dead job ended, and only the code of the catch task has its limit.
-        if limit > ATTEMPT_LIMIT:
-            await self._app.store.arun(workers.prolong(claim.id, claim.lease_id, limit))
-
-    async def _catch_request(self, catch: Task[Any, Any, Any], parent_id: int) -> CatchRequest[Any]:
-        wanted = request_hint(catch.signature)
-        dead = await self._app.store.arun(jobs.material(parent_id))
-        failed = self._app.find(dead.job.task)
-        if failed is None:
-            raise _UnknownTask(dead.job.task)
-        request, kind = failed.signature.read_request(dead.payload or b"{}", wanted)
-        return CatchRequest(
-            task=dead.job.task,
-            request=request,
-            request_type=type_name(kind),
-            error=dead.job.error or "unknown error",
-            attempts=dead.attempts,
-            job_id=dead.job.id,
-        )
 
     # ``async def`` handlers run on the event loop and are cancelled at their attempt timeout. ``def`` handlers run in a
     # thread, which Python cannot stop: at the timeout the attempt is over and fenced off, and the thread runs out by
@@ -474,44 +359,6 @@ def _softly(running: Awaitable[Any], limit: timedelta | None) -> Awaitable[Any]:
 
 
 _is_async = functools.lru_cache(maxsize=1024)(inspect.iscoroutinefunction)
-
-
-class _UnknownTask(Exception):
-    """The app has no task with the name of the dead job."""
-
-
-# A handler may end its attempt by itself, in the transaction of its context. Then the end is written,
-# and a later error or result of the handler is only logged.
-def _transacted(link: AttemptHandle, outcome: Outcome) -> Outcome:
-    """Return the success that the transaction has written, and log a different end of the handler."""
-    match outcome:
-        case Succeeded(None) | Succeeded(link.result):
-            pass
-        case Succeeded():
-            log.error(
-                "job %d: the result that its handler returned after ctx.transaction() is not kept, because the "
-                "transaction has completed the job: set the result inside the block, by ctx.set_result()",
-                link.claim.id,
-            )
-        case Failed(failure, trace):
-            log.error(
-                "job %d: its handler failed after its transaction: %s%s", link.claim.id, failure.message, Block(trace)
-            )
-        case _:
-            log.error("job %d: its transaction has completed it; it cannot become %s", link.claim.id, outcome)
-    return Succeeded(link.result)
-
-
-def _delivery(
-    claim: Claim, task: Task[Any, Any, Any], arguments: dict[str, Any], delivery: Delivery | None
-) -> Delivery | None:
-    """Return the delivery of an attempt, with the events as its handler gets them; None for another task."""
-    if not isinstance(task, Subscription):
-        return None
-    found = delivery or Delivery(envelopes(claim.payload or b"[]"), redelivered=claim.attempt > 1)
-    value = arguments[task.signature.payload[0]]
-    found.values = value if task.batch is not None else (value,)
-    return found
 
 
 def _unknown(name: str) -> Released:

@@ -1,10 +1,10 @@
-"""A background duty that polls for new events, for all feeders of a worker at once."""
+"""The feeders of a worker: the duty that polls for new events for all of them, and the one that shares shards out."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from redrive.app.app import App
@@ -13,9 +13,10 @@ from redrive.app.topics.subscription import Subscription
 from redrive.clock import Clock
 from redrive.engine.outcome import Outcome
 from redrive.engine.records import Claim
-from redrive.runtime import rng
+from redrive.runtime import log, rng
 from redrive.runtime.executor import Executor
 from redrive.runtime.feeder import NET, Feeder
+from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
 from redrive.runtime.threads import Pool
 from redrive.stores.operations.topics import feed
@@ -25,6 +26,13 @@ LOOK_EVERY = 0.005
 
 # The same while no feeder would deliver a new event at once: then only pauses and moves matter.
 BUSY_EVERY = 0.1
+
+
+# Seconds in which a worker does not claim shards that it has given back.
+LEFT_FOR = 3.0
+
+# Seconds after which a worker gives shards again to the same workers, which did not take them before.
+AGAIN_AFTER = 60.0
 
 
 class Feeders:
@@ -88,21 +96,33 @@ class Feeders:
             if feeder is not None:
                 # A feeder that has lost its lease is cancelled by the worker.
                 feeder.stop()
-                self.executor.stop(why, feeder.leases())
-
-    def feeder(self, claim: Claim, subscription: Subscription, sample: Callable[[], float] = rng.sample) -> Feeder:
-        """Return a feeder that is not running."""
-        return Feeder(self._app, self._clock, claim, subscription, self.executor, cut=self._cut, sample=sample)
+                self.executor.stop(why, list(feeder.calls.leases.values()))
 
     async def run(self, claim: Claim, subscription: Subscription) -> Outcome:
         """Run a feeder to its end."""
-        feeder = self.feeder(claim, subscription)
-        self._running[claim.lease_id] = feeder
+        feeder = self.add(claim, subscription)
         self.wake()
         try:
             return await feeder.run()
         finally:
-            del self._running[claim.lease_id]
+            self.drop(feeder)
+
+    def add(self, claim: Claim, subscription: Subscription, sample: Callable[[], float] = rng.sample) -> Feeder:
+        """Return a feeder for which `look` polls."""
+        feeder = Feeder(self._app, self._clock, claim, subscription, self.executor, cut=self._cut, sample=sample)
+        self._running[claim.lease_id] = feeder
+        return feeder
+
+    def drop(self, feeder: Feeder) -> None:
+        """Poll for a feeder no more."""
+        del self._running[feeder.claim.lease_id]
+
+    async def look(self) -> None:
+        """Poll once for all feeders."""
+        by_job = {each.lease.job_id: each for each in self._running.values()}
+        if by_job:
+            for look in await self._app.store.arun(feed.look(list(by_job))):
+                by_job[look.job_id].see(look)
 
     async def _step(self) -> float:
         """Poll once for all feeders, after a change of the database or after `NET`."""
@@ -118,7 +138,50 @@ class Feeders:
         if not self._running:
             return 0.0
         self._looked_at = now
-        by_job = {each.lease.job_id: each for each in self._running.values()}
-        for look in await self._app.store.arun(feed.look(list(by_job))):
-            by_job[look.job_id].see(look)
+        await self.look()
         return LOOK_EVERY
+
+
+# A worker claims every shard that is free, so the first one has all. Each worker compares its number of shards of a
+# subscription with those of the other workers that serve it, and gives back what is above its share. It does not claim
+# these shards again for some seconds, so that another worker gets them.
+def surplus(mine: int, others: Collection[int]) -> int:
+    """Return how many of its shards a worker gives back, from its number and those of the other live workers."""
+    if not others:
+        return 0
+    share = -(-(mine + sum(others)) // (1 + len(others)))
+    return max(mine - share, 1 if mine - min(others) > 1 else 0)
+
+
+class Balancer:
+    """The background duty that gives shards back that other live workers should have."""
+
+    def __init__(self, app: App, clock: Clock, registration: WorkerRegistration, feeders: Feeders) -> None:
+        self._app = app
+        self._clock = clock
+        self._registration = registration
+        self._feeders = feeders
+        self._every = app.terms.lease_for.total_seconds() / 3
+        self._given: dict[str, tuple[Sequence[int], float]] = {}
+        """The workers to which shards of a subscription were last given, and when."""
+        self.duty = Duty("balancing", self._step, longest=self._every)
+
+    async def _step(self) -> float:
+        for task, count in self._feeders.counts().items():
+            if count > 1:
+                await self._balance(task)
+        return self._every
+
+    async def _balance(self, task: str) -> None:
+        """Give back what this worker has above its share of the shards of a subscription."""
+        subscription = self._app.topics.fed_by(task)
+        assert subscription is not None
+        found = await self._app.store.arun(feed.feeders(task, subscription.name, now=self._app.now()))
+        mine = found.pop(self._registration.id, 0)
+        given, now = surplus(mine, found.values()), self._clock.monotonic()
+        workers, last = self._given.get(task, ((), 0.0))
+        if not given or (workers == tuple(found) and now < last + AGAIN_AFTER):
+            return
+        self._given[task] = tuple(found), now
+        log.info("%s: %d of %d shards are given back, for other workers", subscription.name, given, mine)
+        self._feeders.give_back(task, given, until=now + LEFT_FOR)

@@ -16,7 +16,7 @@ from msgspec import structs
 from redrive.app.app import App
 from redrive.app.tasks.failures import ERROR_TEXT, carried, clean, failed
 from redrive.engine.lifecycle import LifecycleEvent
-from redrive.engine.outcome import Failed, Outcome, Transition
+from redrive.engine.outcome import Failed, Outcome, Settlement
 from redrive.engine.records import Claim
 from redrive.engine.runs import StepHistory, StepOutcome, StepRecord
 from redrive.errors.foreign import is_a, summary, trace
@@ -113,20 +113,20 @@ class PolicyFunctions:
             shown = {name: each for name, each in arguments.items() if name != task.signature.context}
             self._seen[claim.lease_id] = _Seen(shown, error, value)
 
-    def report(self, endings: Sequence[Ending], moved: Sequence[Transition]) -> None:
+    def report(self, endings: Sequence[Ending], moved: Sequence[Settlement]) -> None:
         """Start the hooks of jobs with ends that are written."""
         if not self._seen:
             return
         written = {each.lease_id: each for each in moved}
         for ending in endings:
             seen = self._seen.pop(ending.claim.lease_id, None)
-            transition = written.get(ending.claim.lease_id)
-            if seen is None or transition is None or not isinstance(ending.outcome, Failed):
+            settlement = written.get(ending.claim.lease_id)
+            if seen is None or settlement is None or not isinstance(ending.outcome, Failed):
                 continue
-            policy, died = ending.claim.policy, transition.event is LifecycleEvent.DIE
+            policy, died = ending.claim.policy, settlement.event is LifecycleEvent.DIE
             hooks = policy.give_up_hooks if died else policy.retry_hooks
             if hooks:
-                details = _details(ending.claim, ending.outcome, transition, seen, died=died)
+                details = _details(ending.claim, ending.outcome, settlement, seen, died=died)
                 self._start(hooks, details, ending.claim.id)
 
     def report_try(self, row: StepRecord, policy: Policy, tried: TriedStep) -> None:
@@ -154,8 +154,8 @@ class PolicyFunctions:
             await asyncio.wait(self._calls)
 
 
-def _details(claim: Claim, end: Failed, transition: Transition, seen: _Seen, *, died: bool) -> RetryDetails:
-    closed = transition.closed
+def _details(claim: Claim, end: Failed, settlement: Settlement, seen: _Seen, *, died: bool) -> RetryDetails:
+    closed = settlement.closed
     return RetryDetails(
         function=claim.task,
         args=(),
@@ -164,9 +164,9 @@ def _details(claim: Claim, end: Failed, transition: Transition, seen: _Seen, *, 
         error=seen.error,
         value=seen.value,
         failure=end.failure,
-        delay=None if died else transition.last_delay,
+        delay=None if died else settlement.last_delay,
         rule="" if closed is None else closed.rule or "",
-        why=(transition.note or "") if died else "",
+        why=(settlement.note or "") if died else "",
         elapsed=ZERO if closed is None else closed.finished_at - claim.started_at,
     )
 

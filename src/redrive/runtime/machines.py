@@ -8,15 +8,16 @@ is locked is left to the worker that has locked it. `turn` is one poll and what 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.clock import Clock
-from redrive.engine.machine import EventSource, InstanceRecord, MoveStatus
-from redrive.runtime import log
+from redrive.engine.machine import InstanceRecord, MoveSource, MoveStatus
+from redrive.runtime import log, rng
 from redrive.runtime.fleet import Fleet
-from redrive.runtime.scheduler import BUSY, Turn
-from redrive.runtime.supervision import Duty, first
+from redrive.runtime.scheduler import BUSY
+from redrive.runtime.supervision import Duty, Turn, first
 from redrive.stores.operations.machines import manage, turns
 from redrive.stores.operations.machines.rows import Choice
 
@@ -56,7 +57,8 @@ class MachineTurns:
             await warn_of_stranded(self._app)
             self._checked = True
         self._changed.clear()
-        made, self._waiting = await turn(self._app)
+        made = await turn(self._app)
+        self._waiting = made.waiting
         self.quiet = self.quiet or not made.done
         if made.done:
             return 0.0
@@ -73,30 +75,30 @@ async def warn_of_stranded(app: App) -> None:
         log.warning("machine %s: %s, which the code does not have: %s", each.machine, each.text, each.advice("APP"))
 
 
-async def turn(app: App, *, budget: int = BUDGET) -> tuple[Turn, bool]:
-    """Start what is due once; return the result, and whether events wait."""
+async def turn(app: App, _: Callable[[], float] = rng.sample) -> Turn:
+    """Start what is due once."""
     known = app.machines.known
     if not known.machines:
-        return Turn(0, None), False
+        return Turn(0)
     look = await app.store.arun(turns.look(known, now=app.now()))
     rest = None if look.timeout_at is None else look.timeout_at - look.now
     if not look.events and (rest is None or rest > timedelta(0)):
-        return Turn(0, rest, look.now), look.waiting
+        return Turn(0, rest, look.now, look.waiting)
 
     def resolve(instance: InstanceRecord, event: str, payload: bytes) -> Choice:
         """Choose the transition of a stored event."""
         choice: Choice = app.machines.declared[instance.machine].resolve(instance, event, payload)
         return choice
 
-    taken = await app.store.arun(turns.take_turns(known, resolve, budget=budget, now=app.now()))
+    taken = await app.store.arun(turns.take_turns(known, resolve, budget=BUDGET, now=app.now()))
     for each in taken.turns:
         if each.status is MoveStatus.RUNNING:
             app.machines.declared[each.machine].emit_begun(each.key, each.id, each.to_state)
         elif each.status is MoveStatus.REFUSED:
-            what = "timeout" if each.source is EventSource.TIMEOUT else "event"
+            what = "timeout" if each.source is MoveSource.TIMEOUT else "event"
             log.warning(
                 "machine %s: the %s %s of %s was refused: %s", each.machine, what, each.event, each.key, each.error
             )
     # The poll may have found only marks of events that have ended since. They are removed now, so the next poll returns
     # when a timeout is due.
-    return Turn(len(taken.turns) or taken.marked, timedelta(0), look.now), look.waiting
+    return Turn(len(taken.turns) or taken.marked, timedelta(0), look.now, look.waiting)

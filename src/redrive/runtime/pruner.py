@@ -6,6 +6,7 @@ The oldest living worker does it. If two workers do it at once, one finds nothin
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from redrive.app.app import App
 from redrive.app.operators import archive
 from redrive.app.operators.archive import Archive
+from redrive.app.protocol import Procedure, arun
 from redrive.app.topics.topic import Retention
 from redrive.clock import Clock
 from redrive.engine.records import Filter
@@ -23,7 +25,9 @@ from redrive.stores.operations import deleting, retention, workers
 from redrive.stores.operations.machines import manage
 from redrive.stores.operations.runs import waits
 from redrive.stores.operations.schedules import forget_occurrences
+from redrive.stores.operations.topics import lag
 from redrive.stores.operations.topics import retention as topic_retention
+from redrive.stores.operations.topics.retention import Pruned
 
 # A *pass* walks all jobs once, a stride at a time. A stride with nothing to delete only reads, and a rest follows it: a
 # pass over ten million jobs takes a quarter of an hour and costs the database less than a hundredth of its time. The
@@ -106,62 +110,72 @@ class Pruner:
             elif found.last_id is not None:
                 await self._clock.asleep(BETWEEN_STRIDES)
             after = found.last_id
-        await store.arun(retention.forget_workers(left_for=LEFT_FOR, now=now()))
-        kept_for = self._app.keep.ended
-        while kept_for and await store.arun(forget_occurrences(kept_for, limit=OCCURRENCES, now=now())) == OCCURRENCES:
-            pass
-        await self._prune_topics()
-        await self._prune_machines()
-        while await store.arun(waits.forget_emits(now=now())) == waits.BUDGET:
-            pass
+        for prune in PRUNED:
+            await arun(store, prune(self._app))
         for digest in sorted(known - seen)[:POLICIES]:
             await store.arun(retention.forget_policy(digest, now=now()))
-        await self._roll_up()
+        if self._clock.monotonic() >= self._rolled_up + ROLL_UP:
+            self._rolled_up = self._clock.monotonic()
+            await arun(store, _roll_up(self._app))
 
-    async def _roll_up(self) -> None:
-        """Roll up old sums of ended attempts, a span in each transaction, and delete the oldest."""
-        if self._clock.monotonic() < self._rolled_up + ROLL_UP:
-            return
-        self._rolled_up = self._clock.monotonic()
-        # A worker does not wait for these modules before its first job.
-        from redrive.engine.counters import EPOCH, TIERS
-        from redrive.stores.operations import counters
 
-        for tier in range(len(TIERS)):
-            after: datetime | None = EPOCH
-            while after is not None:
-                after = await self._app.store.arun(counters.roll_up(tier, after, now=self._app.now()))
-        await self._app.store.arun(counters.forget_counters(now=self._app.now()))
+def _workers(app: App) -> Procedure[None]:
+    """Forget workers that left long ago."""
+    yield retention.forget_workers(left_for=LEFT_FOR, now=app.now())
 
-    async def _prune_machines(self) -> None:
-        """Delete completed instances of the machines in the code."""
-        for machine in self._app.machines.declared.values():
-            if machine.keep_completed_for is None:
-                continue
-            more = True
-            while more:
-                done = await self._app.store.arun(
-                    manage.prune_completed(machine.name, machine.keep_completed_for, now=self._app.now())
-                )
-                more = done.more
-                if done.number:
-                    log.info("machine %s: deleted %d instances that were completed long ago", machine.name, done.number)
 
-    async def _prune_topics(self) -> None:
-        """Delete old events of the topics in the code; name the subscriptions that have not read them."""
-        for topic in self._app.topics.declared.values():
-            keep = topic.keep
-            if keep == Retention():
-                continue
-            while True:
-                done = await self._app.store.arun(
-                    topic_retention.prune(
-                        topic.name, keep_for=keep.keep_for, keep_bytes=keep.keep_bytes, now=self._app.now()
-                    )
-                )
-                if not done.more:
-                    break
-            if done.held:
-                late = topic_retention.holders(await self._app.topics.aselect(topic.name))
-                if late:
-                    log.info("topic %s keeps old events, because these have not read them: %s", topic.name, late[0])
+def _occurrences(app: App) -> Procedure[None]:
+    """Forget old occurrences of crons."""
+    kept_for = app.keep.ended
+    while kept_for and (yield forget_occurrences(kept_for, limit=OCCURRENCES, now=app.now())) == OCCURRENCES:
+        pass
+
+
+def _topics(app: App) -> Procedure[None]:
+    """Delete old events of the topics in the code; name the subscriptions that have not read them."""
+    for topic in app.topics.declared.values():
+        keep = topic.keep
+        if keep == Retention():
+            continue
+        while True:
+            done: Pruned = yield topic_retention.prune(
+                topic.name, keep_for=keep.keep_for, keep_bytes=keep.keep_bytes, now=app.now()
+            )
+            if not done.more:
+                break
+        if done.held and (late := topic_retention.holders((yield lag.status(topic.name, now=app.now())))):
+            log.info("topic %s keeps old events, because these have not read them: %s", topic.name, late[0])
+
+
+def _machines(app: App) -> Procedure[None]:
+    """Delete completed instances of the machines in the code."""
+    for machine in app.machines.declared.values():
+        more = machine.keep_completed_for is not None
+        while more:
+            done: manage.Pruned = yield manage.prune_completed(machine.name, machine.keep_completed_for, now=app.now())
+            more = done.more
+            if done.number:
+                log.info("machine %s: deleted %d instances that were completed long ago", machine.name, done.number)
+
+
+def _emits(app: App) -> Procedure[None]:
+    """Forget old events that runs could wait for."""
+    while (yield waits.forget_emits(now=app.now())) == waits.BUDGET:
+        pass
+
+
+#: What is deleted after each pass over the jobs, a batch in each transaction.
+PRUNED: tuple[Callable[[App], Procedure[None]], ...] = (_workers, _occurrences, _topics, _machines, _emits)
+
+
+def _roll_up(app: App) -> Procedure[None]:
+    """Roll up old sums of ended attempts, a span in each transaction, and delete the oldest."""
+    # A worker does not wait for these modules before its first job.
+    from redrive.engine.counters import EPOCH, TIERS
+    from redrive.stores.operations import counters
+
+    for tier in range(len(TIERS)):
+        after: datetime | None = EPOCH
+        while after is not None:
+            after = yield counters.roll_up(tier, after, now=app.now())
+    yield counters.forget_counters(now=app.now())

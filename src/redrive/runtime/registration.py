@@ -1,4 +1,4 @@
-"""The registration of a worker in the database: its id, and the end of its lease."""
+"""The registration of a worker in the database: its id, the identity of its process, and the end of its lease."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
 
 from redrive import __version__
 from redrive.app.app import App
-from redrive.runtime import log, process
+from redrive.engine.records import Process
+from redrive.runtime import log
 from redrive.stores.operations import queues, workers
+
+_PROC = Path("/proc")
+# States of a process that has ended and has not been reaped by its parent.
+_DEAD = "ZX"
 
 
 class WorkerRegistration:
@@ -31,6 +38,7 @@ class WorkerRegistration:
         excluded: Sequence[str] | None = None,
         name: str | None = None,
         lock_id: int | None = None,
+        lease_for: timedelta | None = None,
     ) -> None:
         self.id = 0
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
@@ -41,7 +49,7 @@ class WorkerRegistration:
         self._app = app
         self._concurrency = concurrency
         self._lock_id = lock_id
-        self._lease = app.terms.lease_for.total_seconds()
+        self._lease_for = lease_for or app.terms.lease_for
 
     async def register(self) -> None:
         """Declare the queues and the subscriptions of the app, and insert the row of the worker."""
@@ -53,11 +61,11 @@ class WorkerRegistration:
             workers.register(
                 self.name,
                 concurrency=self._concurrency,
-                lease_for=self._app.terms.lease_for,
+                lease_for=self._lease_for,
                 queues=self.queues,
                 excluded=self.excluded,
                 tasks=self._app.served(),
-                process=process.present(),
+                process=present(),
                 lock_id=self._lock_id,
                 version=__version__,
                 now=self._app.now(),
@@ -79,8 +87,54 @@ class WorkerRegistration:
 
         ``since`` is the instant of the monotonic clock before the request was sent.
         """
-        self.ends_at = max(self.ends_at, since + self._lease)
+        self.ends_at = max(self.ends_at, since + self._lease_for.total_seconds())
 
     async def leave(self) -> None:
         """Record that the worker has stopped; the database gives back the jobs that it still holds."""
         await self._app.store.arun(workers.leave(self.id, now=self._app.now()))
+
+
+# A process number is used again, it means another process in another container, and hosts share names. So a process is
+# also identified by its *birth*: the boot id of the machine, the namespace of process numbers and the start time. Its
+# number is comparable only if the first two are equal to ours. Only Linux has all three; elsewhere no process counts as
+# gone, and a dead worker is found by its lease.
+def present() -> Process:
+    """Return the host, the number and the birth of this process."""
+    place, begun = _place(), _begun(os.getpid())
+    birth = None if place is None or begun is None else f"{place} {begun[1]}"
+    return Process(socket.gethostname(), os.getpid(), birth)
+
+
+def is_gone(process: Process) -> bool:
+    """Return True if this process is certainly not running any more, False also if that cannot be known."""
+    place, _, moment = (process.birth or "").rpartition(" ")
+    if not place or place != _place():
+        return False
+    try:
+        os.kill(process.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        # It exists and belongs to another user.
+        pass
+    begun = _begun(process.pid)
+    return begun is not None and (begun[0] in _DEAD or begun[1] != moment)
+
+
+def _place() -> str | None:
+    """Return the boot id of this machine and the namespace of process numbers of this process."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {(_PROC / 'self/ns/pid').readlink()}"
+    except OSError:
+        return None
+
+
+def _begun(pid: int) -> tuple[str, str] | None:
+    """Return the state of a process and its start in ticks since the boot; see ``man proc``, under ``stat``."""
+    try:
+        # The second field is the name in brackets, which may contain anything.
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields[0], fields[19]

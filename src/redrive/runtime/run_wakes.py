@@ -12,8 +12,9 @@ from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.clock import Clock
+from redrive.runtime import rng
 from redrive.runtime.fleet import Fleet
-from redrive.runtime.supervision import Duty, first
+from redrive.runtime.supervision import Duty, Turn, first
 from redrive.stores.operations import managing_runs
 from redrive.stores.operations.runs import waits
 
@@ -61,7 +62,7 @@ class RunWakes:
             await self._app.store.arun(managing_runs.look_again(workflows(self._app), now=self._app.now()))
             self._looked_again = True
         self._changed.clear()
-        if await turn(self._app):
+        if (await turn(self._app)).done:
             self._woken()
             return 0.0
         self.quiet = True
@@ -70,8 +71,8 @@ class RunWakes:
         return 0.0
 
 
-async def turn(app: App) -> int:
-    """Wake runs once, and return how many."""
+async def turn(app: App, _: Callable[[], float] = rng.sample) -> Turn:
+    """Wake runs once."""
     if not await app.store.arun(waits.is_pending()):
-        return 0
-    return len((await app.store.arun(waits.wake(now=app.now()))).runs)
+        return Turn(0)
+    return Turn(len((await app.store.arun(waits.wake(now=app.now()))).runs))

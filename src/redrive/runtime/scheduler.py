@@ -9,7 +9,6 @@ workers with the same tasks the younger ones poll a moment later and less often 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from redrive.app.app import App
@@ -19,7 +18,7 @@ from redrive.engine.origin import Kind
 from redrive.errors import ScheduleNotFound
 from redrive.runtime import log, rng
 from redrive.runtime.fleet import Fleet
-from redrive.runtime.supervision import Duty
+from redrive.runtime.supervision import Duty, Turn
 from redrive.schedule import RefreshOutcome, RefreshPolicy
 from redrive.schedule.refresh import TOLERANCE
 from redrive.stores.operations import crons, schedules
@@ -42,16 +41,6 @@ BUDGET = 1000
 
 # The rest if an item is due that cannot be started: another worker has locked it, or only a newer redrive reads it.
 BUSY = timedelta(milliseconds=100)
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The result of one turn."""
-
-    done: int
-    rest_for: timedelta | None  # the time until the next one is due; None if nothing is planned
-    # The instant of the poll, by the clock of the database; None if there are no schedules.
-    at: datetime | None = field(default=None, compare=False)
 
 
 class Scheduler:
@@ -144,7 +133,7 @@ async def _repair_items(app: App, look: ScheduleStatus, sample: Callable[[], flo
         log.warning("refresh %s: the clock was set back; %d keys are planned again", look.name, moved)
 
 
-async def turn(app: App, sample: Callable[[], float], *, budget: int = BUDGET) -> Turn:
+async def turn(app: App, sample: Callable[[], float]) -> Turn:
     """Start what is due once."""
     looks = await app.store.arun(schedules.status(now=app.now()))
     declared = app.schedules.declared
@@ -154,11 +143,11 @@ async def turn(app: App, sample: Callable[[], float], *, budget: int = BUDGET) -
     done = 0
     for each in own:
         if each.is_stale:
-            done += await app.store.arun(replan(each.name, budget, iter(sample, None), now=app.now()))
+            done += await app.store.arun(replan(each.name, BUDGET, iter(sample, None), now=app.now()))
         if each.due_at is not None and each.due_at <= each.now:
-            done += await (_fire(app, each) if each.kind is Kind.CRON else _start(app, each, sample, budget))
+            done += await (_fire(app, each) if each.kind is Kind.CRON else _start(app, each, sample))
     if any(each is not None and each <= looks[0].now for each in sweeps):
-        done += await app.store.arun(finish.end_overdue(budget, iter(sample, None), now=app.now()))
+        done += await app.store.arun(finish.end_overdue(BUDGET, iter(sample, None), now=app.now()))
     instants = [each.due_at for each in own] + sweeps
     earliest = min((each for each in instants if each is not None), default=None)
     at = looks[0].now if looks else None
@@ -175,8 +164,8 @@ async def _fire(app: App, look: ScheduleStatus) -> int:
     return len(fired)
 
 
-async def _start(app: App, look: ScheduleStatus, sample: Callable[[], float], budget: int) -> int:
-    started = await app.store.arun(start.start_due(look.name, budget, iter(sample, None), now=app.now()))
+async def _start(app: App, look: ScheduleStatus, sample: Callable[[], float]) -> int:
+    started = await app.store.arun(start.start_due(look.name, BUDGET, iter(sample, None), now=app.now()))
     for each in started:
         if each.outcome is RefreshOutcome.GAVE_UP:
             log.warning("refresh %s/%s was given up: %s", look.name, each.key, each.why)

@@ -12,7 +12,8 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 from redrive.app.app import App
@@ -51,6 +52,23 @@ class Duty:
     step: Callable[[], Awaitable[float | None]]
     shortest: float = 0.0  # the shortest rest after a failure, in seconds
     longest: float = math.inf  # the longest rest after a failure, in seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The result of one turn of a duty, which looks for what is due and does it; a drain takes these turns, too.
+
+    Attributes:
+        done: how many were due and are done.
+        rest_for: the time until the next one is due; None if nothing is planned.
+        at: the instant of the poll, by the clock of the database, if the duty knows it.
+        waiting: True if something waits for an end of an attempt.
+    """
+
+    done: int
+    rest_for: timedelta | None = None
+    at: datetime | None = field(default=None, compare=False)
+    waiting: bool = field(default=False, compare=False)
 
 
 class Supervisor:

@@ -12,10 +12,10 @@ from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.app.events import emit_cancelled
-from redrive.engine.outcome import Transition
+from redrive.engine.outcome import Settlement
 from redrive.runtime import rng
 from redrive.runtime.fleet import Fleet
-from redrive.runtime.supervision import Duty
+from redrive.runtime.supervision import Duty, Turn
 from redrive.runtime.tracing import report_moved, uncounted
 from redrive.stores.operations import attempts
 
@@ -33,7 +33,7 @@ class Timeouts:
     """The background duty that ends overdue suspended attempts and expired jobs."""
 
     def __init__(
-        self, app: App, fleet: Fleet | None = None, counted: Callable[[Sequence[Transition]], None] = uncounted
+        self, app: App, fleet: Fleet | None = None, counted: Callable[[Sequence[Settlement]], None] = uncounted
     ) -> None:
         self._app = app
         self._fleet = fleet or Fleet()
@@ -42,14 +42,24 @@ class Timeouts:
 
     async def look(self) -> float:
         """End the attempts with a wait that is over, and expired jobs; return the seconds until the next poll."""
-        left = await self._app.store.arun(attempts.until_expiry(now=self._app.now()))
+        made = await turn(self._app, rng.sample, self._counted)
         longest = self._fleet.interval(LOOK)
-        if left is None:
+        if made.rest_for is None:
             return longest
-        if left > timedelta(0):
-            return min(max(left.total_seconds(), SHORT) + self._fleet.lag, longest)
-        ended = await self._app.store.arun(attempts.expire_waits(BUDGET, iter(rng.sample, None), now=self._app.now()))
-        report_moved(self._app, ended, self._counted)
-        expired = await self._app.store.arun(attempts.expire(BUDGET, now=self._app.now()))
-        emit_cancelled(expired)
-        return SHORT if ended or expired else LOOK
+        if made.rest_for > timedelta(0):
+            return min(max(made.rest_for.total_seconds(), SHORT) + self._fleet.lag, longest)
+        return SHORT if made.done else LOOK
+
+
+async def turn(
+    app: App, sample: Callable[[], float], counted: Callable[[Sequence[Settlement]], None] = uncounted
+) -> Turn:
+    """End what is over once."""
+    left = await app.store.arun(attempts.until_expiry(now=app.now()))
+    if left is None or left > timedelta(0):
+        return Turn(0, left)
+    ended = await app.store.arun(attempts.expire_waits(BUDGET, iter(sample, None), now=app.now()))
+    report_moved(app, ended, counted)
+    expired = await app.store.arun(attempts.expire(BUDGET, now=app.now()))
+    emit_cancelled(expired)
+    return Turn(len(ended) + len(expired), timedelta(0))

@@ -13,13 +13,16 @@ from typing import TypeVar
 
 from redrive import observe
 from redrive.app.app import App
-from redrive.app.events import emit_moved, is_undecided
-from redrive.engine.outcome import Transition
+from redrive.app.events import emit_moved, emit_settled, is_undecided
+from redrive.engine.outcome import Settlement
 from redrive.engine.records import Claim
+from redrive.engine.settle import BAD_POLICY
 from redrive.errors import StoreError
 from redrive.observe.logs import Block
 from redrive.runtime import log
+from redrive.runtime.functions import PolicyFunctions
 from redrive.stores.operations import jobs
+from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.store import Store
 
 R = TypeVar("R")
@@ -68,14 +71,14 @@ def kept() -> str | None:
     return trace
 
 
-def uncounted(_: Sequence[Transition]) -> None:
+def uncounted(_: Sequence[Settlement]) -> None:
     """Count nothing."""
 
 
 def report_moved(
-    app: App, moved: Sequence[Transition], counted: Callable[[Sequence[Transition]], None] = uncounted
+    app: App, moved: Sequence[Settlement], counted: Callable[[Sequence[Settlement]], None] = uncounted
 ) -> None:
-    """Log, count and emit the transitions of attempts that a background duty has ended."""
+    """Log, count and emit the settlements of attempts that a background duty has ended."""
     counted(moved)
     for each in moved:
         if is_undecided(each):
@@ -84,7 +87,17 @@ def report_moved(
     app.settled(moved)
 
 
-def log_undecided(moved: Transition, trace: str | None = None) -> None:
+def report_settled(app: App, endings: Sequence[Ending], settled: Settled, functions: PolicyFunctions) -> None:
+    """Log and emit the ends of attempts that are written, and start the hooks of their policies."""
+    emit_settled(endings, settled)
+    app.settled(settled.moved, settled.lost)
+    functions.report(endings, settled.moved)
+    for moved in settled.moved:
+        if moved.reason == BAD_POLICY:
+            log_undecided(moved)
+
+
+def log_undecided(moved: Settlement, trace: str | None = None) -> None:
     """Log, with its traceback, that the policy of a job cannot be read or raises."""
     trace = trace or (moved.closed.traceback if moved.closed is not None else None)
     log.error("job %d (%s): %s%s", moved.job_id, moved.task, moved.note, Block(trace) if trace else "")

@@ -21,10 +21,10 @@ from redrive.errors import ConfigurationError, StoreError, StoreUnreachable
 from redrive.observe import WorkerStarted, WorkerStopped, emit
 from redrive.runtime import log
 from redrive.runtime.attempts import Attempts
-from redrive.runtime.balancer import Balancer
-from redrive.runtime.bulk import BulkOperations
+from redrive.runtime.bulk import BulkRunner
 from redrive.runtime.claimer import Claimer, Quota
 from redrive.runtime.dead_workers import DeadWorkers, Rescuer
+from redrive.runtime.feeders import Balancer
 from redrive.runtime.fleet import SOON, Fleet
 from redrive.runtime.heartbeat import Heartbeat
 from redrive.runtime.hooks import HookRunner
@@ -336,7 +336,7 @@ class Worker:
         fleet, counted = self._fleet, attempts.counting.add
         duties = [Rescuer(self._app, fleet, counted).duty, DeadWorkers(self._app, registration, fleet, counted).duty]
         duties += [Timeouts(self._app, fleet, counted).duty, attempts.counting.duty]
-        duties += [Pruner(self._app, self._clock, registration).duty, BulkOperations(self._app, fleet).duty]
+        duties += [Pruner(self._app, self._clock, registration).duty, BulkRunner(self._app, fleet).duty]
         duties += [Checkpointer(self._app, self._clock).duty, Timekeeper(self._app).duty]
         scheduler = Scheduler(self._app, fleet)
         if self._app.machines.declared:

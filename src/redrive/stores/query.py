@@ -48,7 +48,7 @@ class Query(msgspec.Struct, frozen=True):
     own: bool = False
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Compound(msgspec.Struct, frozen=True):
     """Statements that a driver may execute as one; the answer has the rows of the last.
 
     None of them depends on the effects of another one, except on a database that executes them one after the other.
@@ -60,7 +60,7 @@ class Batch(msgspec.Struct, frozen=True):
 Rows: TypeAlias = Sequence[Any]
 """The answer to a query: records of ``Query.into``, or tuples."""
 
-Statements: TypeAlias = Generator[Query | Batch, Rows, R]
+Statements: TypeAlias = Generator[Query | Compound, Rows, R]
 """The generator of an operation, or of a part of one."""
 
 

@@ -16,35 +16,39 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from redrive.app.app import App
-from redrive.app.events import emit_cancelled, emit_moved, emit_settled
 from redrive.app.recurring.cron import Cron
 from redrive.app.recurring.refresh import Refresh
-from redrive.engine import outcome as outcomes
-from redrive.engine.outcome import Outcome
+from redrive.engine.outcome import Held, Outcome
 from redrive.engine.records import Claim
 from redrive.engine.runs import RunState, is_far
 from redrive.engine.steps import StepBatch, StepsWritten
 from redrive.errors import ConfigurationError
 from redrive.policy import parse_duration
-from redrive.runtime import machines, rng
+from redrive.runtime import machines, rng, run_wakes, scheduler, timeouts
+from redrive.runtime.claimer import report_held
 from redrive.runtime.executor import Executor
 from redrive.runtime.feeder import Feeder
 from redrive.runtime.feeders import Feeders
-from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.hooks import HookRunner
-from redrive.runtime.scheduler import declare, turn
-from redrive.runtime.tracing import kept
-from redrive.stores.operations import attempts, leases, queues, workers
-from redrive.stores.operations.leases import Ending
+from redrive.runtime.registration import WorkerRegistration
+from redrive.runtime.tracing import kept, report_settled
+from redrive.stores.operations import leases
+from redrive.stores.operations.leases import Claimed, Ending
 from redrive.stores.operations.limited_queues import QueueScan
-from redrive.stores.operations.runs import steps, waits
-from redrive.stores.operations.topics import feed
+from redrive.stores.operations.runs import steps
 from redrive.testing.app import VirtualClock
 
 MAX_ATTEMPTS = 100_000
 
+_NONE = timedelta(0)
+
 # A lease without heartbeats that outlives all virtual time.
 LEASE_FOR = timedelta(days=36500)
+
+# What a worker does beside running jobs: each does what is due once. A test may send what the first ones wait for, so
+# that the clock does not go on to the end of such a wait; it goes on to what the others have planned.
+WAITS = (run_wakes.turn, timeouts.turn)
+PLANS = (scheduler.turn, machines.turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,41 +121,28 @@ async def adrain(
 async def _drain(
     app: App, clock: VirtualClock, span: timedelta | None, sample: Callable[[], float], resources: Mapping[str, Any]
 ) -> Drained:
-    await declare(app)
+    await scheduler.declare(app)
     began = clock.now()
     horizon = None if span is None else began + span
-    if app.queues.declared:
-        await app.store.arun(queues.declare(app.queues.declared, now=clock.now()))
-    await app.topics.adeclare()
-    worker = await app.store.arun(
-        workers.register("drain", concurrency=1, lease_for=LEASE_FOR, tasks=app.served(), now=clock.now())
-    )
+    worker = DrainWorker(app, clock, sample, resources)
+    await worker.registration.register()
     attempts = 0
-    scans: list[QueueScan] = []
-    held = HeldRuns()
-    feeding = Feeding(app, clock, worker, sample, resources)
     try:
         while attempts < MAX_ATTEMPTS:
-            delivered = await feeding.step()
-            attempts += delivered
-            if delivered:
-                continue
-            ran, rest = await _step(app, clock, worker, sample, scans, held=held, resources=resources)
+            ran, rest = await worker.step()
             attempts += ran
             if rest is not None and is_far(clock.now() + rest):
                 # Only runs are left that wait for what a test has to send.
                 rest = None
-            if held.all_again:
-                return Drained(attempts, clock.now() - began, None if rest is None else clock.now() + rest)
-            if rest is None or (horizon is not None and clock.now() + rest > horizon):
-                return Drained(attempts, clock.now() - began, None if rest is None else clock.now() + rest)
-            clock.advance(rest)
+            due_at = None if rest is None else clock.now() + rest
+            if worker.held.all_again or due_at is None or (horizon is not None and due_at > horizon):
+                return Drained(attempts, clock.now() - began, due_at)
+            clock.advance(due_at - clock.now())
         raise ConfigurationError(
             f"drain() stopped after {MAX_ATTEMPTS} attempts: some job never ends; limit it by within="
         )
     finally:
-        await feeding.stop()
-        await app.store.arun(workers.leave(worker, now=clock.now()))
+        await worker.leave()
         await app.finish()
 
 
@@ -174,129 +165,114 @@ class HeldRuns:
         return bool(self._jobs) and self._in_a_row >= len(self._jobs)
 
 
-class Feeding:
-    """The feeders of a drain: they deliver the events that can be delivered, one after the other."""
+class DrainWorker:
+    """A worker without duties and threads: it does what a worker does, one thing after the other."""
 
     def __init__(
-        self, app: App, clock: VirtualClock, worker: int, sample: Callable[[], float], resources: Mapping[str, Any]
+        self, app: App, clock: VirtualClock, sample: Callable[[], float], resources: Mapping[str, Any]
     ) -> None:
+        self.registration = WorkerRegistration(app, concurrency=1, name="drain", lease_for=LEASE_FOR)
+        self.held = HeldRuns()
         self._app = app
         self._clock = clock
-        self._worker = worker
         self._sample = sample
-        self._resources = resources
-        self._feeders: dict[int, Feeder] = {}
-
-    async def step(self) -> int:
-        """Deliver events until none can be delivered now; return the number of calls of handlers."""
-        names = {each.feeder for each in self._app.topics.subscriptions.values()}
-        if not names:
-            return 0
-        claimed = await self._app.store.arun(
-            leases.claim(self._worker, 1000, lease_for=LEASE_FOR, tasks=names, now=self._clock.now())
+        self._drain = asyncio.current_task()
+        self._scans: tuple[QueueScan, ...] = ()
+        self._executor = Executor(
+            app, None, cut_off=self._is_cut_off, resources=resources, write_steps=self._write_steps
         )
-        runner = Feeders(self._app, self._clock, None, self._resources)
+        self._feeders = Feeders(app, clock, None, resources)
+        self._feeding: list[Feeder] = []
+        self._feeder_tasks = frozenset(each.feeder for each in app.topics.subscriptions.values())
+        self._tasks = app.served() - self._feeder_tasks
+
+    def _is_cut_off(self, _: int) -> bool:
+        return self._drain is not None and self._drain.cancelling() > 0
+
+    # Jobs that wait for `App.complete` or `App.fail` keep waiting: a test can call these and drain again. If the clock
+    # has passed the end of the wait, the drain ends it. Crons and refreshes occur too, and events of topics are
+    # delivered.
+    async def step(self) -> tuple[int, timedelta | None]:
+        """Do what is due; return the number of attempts, and the time until more is due if that is known."""
+        delivered = await self._feed()
+        if delivered:
+            return delivered, _NONE
+        claimed = await self._claim(1, self._tasks)
         for claim in claimed.claims:
+            await self._run(claim, claimed.runs.get(claim.id))
+            return 1, _NONE
+        rests = [claimed.rest_for]
+        for turn in (*WAITS, *PLANS):
+            made = await turn(self._app, self._sample)
+            if not made.done and made.rest_for is not None and made.rest_for <= _NONE:
+                # Another process has done it; take the time of the next one.
+                made = await turn(self._app, self._sample)
+            if made.done:
+                return 0, _NONE
+            if turn in PLANS:
+                rests.append(made.rest_for)
+        return 0, min((each for each in rests if each is not None and each > _NONE), default=None)
+
+    async def _claim(self, room: int, tasks: frozenset[str]) -> Claimed:
+        claimed = await self._app.store.arun(
+            leases.claim(
+                self.registration.id,
+                room,
+                lease_for=LEASE_FOR,
+                tasks=tasks,
+                scans=self._scans,
+                now=self._clock.now(),
+            )
+        )
+        report_held(claimed.held)
+        return claimed
+
+    async def _run(self, claim: Claim, state: RunState | None) -> None:
+        """Run an attempt and settle it."""
+        functions = self._executor.functions
+        claim = functions.present(claim)
+        # In a task of its own: a handler that cancels its task must not end the drain.
+        outcome, trace = await asyncio.create_task(self._attempt(claim, state))
+        self.held.see(claim.id, is_held=isinstance(outcome, Held))
+        await self._settle(Ending(claim, outcome, self._sample(), trace))
+        await functions.finish()
+
+    async def _attempt(self, claim: Claim, state: RunState | None) -> tuple[Outcome, str | None]:
+        return await self._executor.run(claim, state=state), kept()
+
+    async def _settle(self, ending: Ending) -> None:
+        settled = await self._app.store.arun(leases.settle([ending], now=self._clock.now()))
+        report_settled(self._app, [ending], settled, self._executor.functions)
+
+    async def _write_steps(self, batch: StepBatch) -> StepsWritten:
+        (written,) = await self._app.store.arun(steps.record([batch], now=self._app.now()))
+        return written
+
+    async def _feed(self) -> int:
+        """Deliver events until none can be delivered now; return the number of calls of handlers."""
+        if not self._feeder_tasks:
+            return 0
+        for claim in (await self._claim(1000, self._feeder_tasks)).claims:
             subscription = self._app.topics.fed_by(claim.task)
-            assert subscription is not None  # only these tasks are claimed
-            self._feeders[claim.id] = runner.feeder(claim, subscription, self._sample)
+            assert subscription is not None
+            self._feeding.append(self._feeders.add(claim, subscription, self._sample))
+        await self._feeders.look()
         delivered = 0
-        if self._feeders:
-            for look in await self._app.store.arun(feed.look(list(self._feeders))):
-                self._feeders[look.job_id].see(look)
-        for number, feeder in list(self._feeders.items()):
-            before = feeder.delivered
+        for feeder in tuple(self._feeding):
+            before = feeder.calls.number
             ended = await feeder.drain()
-            delivered += feeder.delivered - before
+            delivered += feeder.calls.number - before
             if ended is not None:
-                del self._feeders[number]
-                ending = Ending(feeder.claim, ended, 0.0)
-                await self._app.store.arun(leases.settle([ending], now=self._clock.now()))
+                self._feeding.remove(feeder)
+                self._feeders.drop(feeder)
+                await self._settle(Ending(feeder.claim, ended, 0.0))
         return delivered
 
-    async def stop(self) -> None:
-        """Write the positions, and give the feeders back."""
-        for feeder in self._feeders.values():
+    async def leave(self) -> None:
+        """Write the positions of feeders, give them back, and sign off."""
+        for feeder in self._feeding:
             await feeder.leave()
-
-
-# Jobs that wait for `App.complete` or `App.fail` keep waiting: a test can call these and drain again. If the clock has
-# passed the end of the wait, the drain ends it. Crons and refreshes occur too, and events of topics are delivered.
-async def _step(
-    app: App,
-    clock: VirtualClock,
-    worker: int,
-    sample: Callable[[], float],
-    scans: list[QueueScan],
-    *,
-    held: HeldRuns,
-    resources: Mapping[str, Any],
-) -> tuple[int, timedelta | None]:
-    """Run a due job, if there is one; return the number of jobs, and the time until the next one if there is one."""
-    tasks = app.served() - {each.feeder for each in app.topics.subscriptions.values()}
-    claimed = await app.store.arun(
-        leases.claim(worker, 1, lease_for=LEASE_FOR, tasks=tasks, scans=scans, now=clock.now())
-    )
-    scans[:] = claimed.scans
-    for claim in claimed.claims:
-        functions = PolicyFunctions(app)
-        claim = functions.present(claim)  # noqa: PLW2901 - the same claim
-        outcome, trace = await _attempt(app, claim, claimed.runs.get(claim.id), resources, functions)
-        held.see(claim.id, is_held=isinstance(outcome, outcomes.Held))
-        ending = Ending(claim, outcome, sample(), trace)
-        settled = await app.store.arun(leases.settle([ending], now=clock.now()))
-        emit_settled([ending], settled)
-        app.settled(settled.moved, settled.lost)
-        functions.report([ending], settled.moved)
-        await functions.finish()
-        return 1, timedelta(0)
-    if (await app.store.arun(waits.wake(now=clock.now()))).runs:
-        return 0, timedelta(0)
-    lapsed = await app.store.arun(attempts.expire_waits(1, iter(sample, None), now=clock.now()))
-    emit_moved(lapsed)
-    if lapsed:
-        app.settled(lapsed)
-        return 0, timedelta(0)
-    expired = await app.store.arun(attempts.expire(1, now=clock.now()))
-    emit_cancelled(expired)
-    if expired:
-        return 0, timedelta(0)
-    made = await turn(app, sample)
-    if made.rest_for is not None and made.rest_for <= timedelta(0) and not made.done:
-        # Another process has started this occurrence; take the time of the next one.
-        made = await turn(app, sample)
-    taken, _ = await machines.turn(app, budget=1)
-    if made.done or taken.done:
-        return 0, timedelta(0)
-    rests = [
-        each for each in (claimed.rest_for, made.rest_for, taken.rest_for) if each is not None and each > timedelta(0)
-    ]
-    return 0, min(rests, default=None)
-
-
-async def _attempt(
-    app: App, claim: Claim, state: RunState | None, resources: Mapping[str, Any], functions: PolicyFunctions
-) -> tuple[Outcome, str | None]:
-    """Run an attempt in a task of its own: a handler that cancels its task must not end the drain."""
-    drain = asyncio.current_task()
-    executor = Executor(
-        app,
-        None,
-        cut_off=lambda _: drain is not None and drain.cancelling() > 0,
-        resources=resources,
-        write_steps=lambda batch: _write_steps(app, batch),
-    )
-    executor.functions = functions
-
-    async def run() -> tuple[Outcome, str | None]:
-        return await executor.run(claim, state=state), kept()
-
-    return await asyncio.create_task(run())
-
-
-async def _write_steps(app: App, batch: StepBatch) -> StepsWritten:
-    (written,) = await app.store.arun(steps.record([batch], now=app.now()))
-    return written
+        await self.registration.leave()
 
 
 def _recurs(app: App) -> bool:

@@ -12,7 +12,7 @@ import random  # noqa: TID251 - its functions are refused here
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,10 @@ from redrive.engine.runs import RunFlags, RunRecord, RunState, SignalRecord, Ste
 from redrive.engine.steps import StepEnd
 from redrive.errors import BranchDropped, ConfigurationError, NonDeterminism
 from redrive.runtime.functions import PolicyFunctions
-from redrive.runtime.runs.attempt import new_pass
+from redrive.runtime.runs.attempt import new_conductor
 from redrive.runtime.runs.branches import CURRENT
 from redrive.runtime.runs.conductor import Conductor, RunEnded
+from redrive.runtime.runs.passes import Pass
 from redrive.stores.operations.runs.waits import RunNews
 
 #: What a body must not use, with what it uses instead.
@@ -95,7 +96,7 @@ async def _replay(app: App, history: RunHistory) -> None:
     conductor = _conductor(app, code, history)
     try:
         with _changing_refused(run):
-            result = await conductor.compare(code.signature.read(history.arguments.encode()))
+            result = await Pass(conductor).compare(code.signature.read(history.arguments.encode()))
     except (RunEnded, BranchDropped, Exception) as error:
         problem = _problem(history, conductor, error)
         if problem is not None:
@@ -203,7 +204,7 @@ def _conductor(app: App, code: Workflow[Any, Any, Any], history: RunHistory) -> 
         policy=code.policy,
     )
     state = RunState(history.run, steps=history.steps)
-    return new_pass(
+    return new_conductor(
         claim,
         code,
         state,
@@ -213,14 +214,9 @@ def _conductor(app: App, code: Workflow[Any, Any, Any], history: RunHistory) -> 
         now=lambda: last,
         start_thread=None,
         asleep=_never,
-        within=_at_once,
         cut_off=lambda: False,
     )
 
 
 async def _never(_: float) -> None:
     raise BranchDropped
-
-
-async def _at_once(running: Awaitable[Any]) -> Any:  # noqa: ANN401 - of the user
-    return await running

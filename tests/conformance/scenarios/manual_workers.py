@@ -17,7 +17,7 @@ from redrive.stores.operations.leases import Claimed, Ending, Settled
 
 if TYPE_CHECKING:
     from redrive.app.app import App
-    from redrive.engine.outcome import Transition
+    from redrive.engine.outcome import Settlement
     from redrive.engine.records import Claim
     from redrive.stores.operations.workers import Pulse
 
@@ -62,7 +62,7 @@ class ManualWorker:
         batch = [Ending(claim, outcome, sample) for claim, outcome in endings]
         return self.app.store.run(leases.settle(batch, now=self.app.now()))
 
-    def end(self, claim: Claim, outcome: Outcome | None = None, *, sample: float = 0.5) -> Transition:
+    def end(self, claim: Claim, outcome: Outcome | None = None, *, sample: float = 0.5) -> Settlement:
         """Store the outcome of one attempt under a current lease; without an outcome it succeeded."""
         (moved,) = self.settle((claim, outcome or Succeeded()), sample=sample).moved
         return moved
@@ -81,7 +81,7 @@ def boom(message: str = "boom") -> Failed:
     return Failed(Failure.of(RuntimeError(message)))
 
 
-def sweep(app: App, budget: int = 100) -> tuple[Transition, ...]:
+def sweep(app: App, budget: int = 100) -> tuple[Settlement, ...]:
     """Run one pass of the sweep."""
     return app.store.run(leases.sweep(budget, now=app.now()))
 

@@ -342,7 +342,7 @@ def test_a_crash_repeats_only_what_was_not_written(kind: str, tmp_path: Path, mo
                 await SystemClock().asleep(PATIENCE)
             seen.append((payment.n, ctx.redelivered))
 
-        monkeypatch.setattr("redrive.runtime.feeder.FLUSH_EVENTS", 100)
+        monkeypatch.setattr("redrive.runtime.deliveries.FLUSH_EVENTS", 100)
         topic.publish_many([Payment(number) for number in range(300)])
         crash(app, monkeypatch, lambda: len(seen) == 170)
         topic.publish_many([Payment(number) for number in range(300, 350)])

@@ -14,7 +14,7 @@ import pytest
 from redrive import App, CancelRequested, Flow, GiveUp, SyncFlow
 from redrive.app.flows.run import Run
 from redrive.errors import JobCancelled, JobDead
-from redrive.runtime.runs.conductor import Conductor
+from redrive.runtime.runs.passes import Pass
 from redrive.runtime.runs.steps import _Thread
 from redrive.runtime.worker import Worker
 from redrive.testing import drain
@@ -389,7 +389,7 @@ def test_a_function_that_returns_after_a_time_limit_is_undone(
     over = threading.Event()
     done: list[str] = []
     _note_calls(monkeypatch, _Thread, "ended", over)
-    _note_calls(monkeypatch, Conductor, "_finish_all", over)
+    _note_calls(monkeypatch, Pass, "_finish_all", over)
 
     def book() -> str:
         assert over.wait(20)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Released, Snoozed, Succeeded, Suspended, Transition
+from redrive.engine.outcome import Released, Settlement, Snoozed, Succeeded, Suspended
 from redrive.engine.records import AttemptOutcome, Claim, Hold, JobRecord
 from redrive.errors import JobNotFound, LeaseLost
 from redrive.stores.operations import admin, attempts, jobs
@@ -335,7 +335,7 @@ def test_concurrent_answers_end_an_attempt_once(store: Harness):
     claim = store.wait_for_answer()
     answers = [Succeeded(str(number).encode()) for number in range(8)]
     results = store.at_once([attempts.complete(claim.id, claim.lease_id, each, 0.0, now=store.now) for each in answers])
-    (taken,) = [each for each in results if isinstance(each, Transition)]
+    (taken,) = [each for each in results if isinstance(each, Settlement)]
 
     assert 7 == sum(isinstance(each, LeaseLost) for each in results)
     assert taken.result == store.result(claim.id)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, OperationState, scoped
+from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, BulkState, scoped
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import Rate
 from redrive.engine.records import NEWEST, Filter, Hold
@@ -63,7 +63,7 @@ def test_jobs_that_die_after_the_preview_are_untouched(store: Harness):
     assert (2, 1, True, 3) == (found.changes, found.kept, found.is_whole, found.matched)
     assert ((("send", 2),), (("default", 2),)) == (found.by_task, found.by_queue)
     assert (ids, [kept]) == ([job.id for job in found.sample], [one for one, _ in found.reasons])
-    assert (OperationState.DONE, 2, 1, 3) == (ended.state, ended.done, ended.kept, ended.matched)
+    assert (BulkState.DONE, 2, 1, 3) == (ended.state, ended.done, ended.kept, ended.matched)
     assert [State.READY, State.READY] == [store.job(one).state for one in ids]
     assert [State.DEAD, State.DEAD, State.DEAD] == [store.job(one).state for one in (late.id, newest, kept)]
     assert [("start_redrive", [], []), ("redrive", ids, [kept])] == line(store, number)
@@ -149,7 +149,7 @@ def test_a_redrive_is_undone(store: Harness):
     ended = finish(store, undo.id)
 
     assert (number, undo.id, 3) == (undo.undoes, store.do(bulk.get(number)).undone_by, undo.matched)
-    assert (OperationState.DONE, 1, 2) == (ended.state, ended.done, ended.kept)
+    assert (BulkState.DONE, 1, 2) == (ended.state, ended.done, ended.kept)
     assert (State.CANCELLED, f"undone by operation {undo.id}") == (store.job(ids[2]).state, store.job(ids[2]).note)
     assert [State.RUNNING, State.CANCELLED, State.DEAD] == [store.job(ids[n]).state for n in (0, 1, 3)]
     reasons = dict(store.do(bulk.lines(undo.id))[-1].kept)
@@ -209,7 +209,7 @@ def test_an_undo_stops_its_operation(store: Harness):
     undo = store.do(bulk.undo(number, now=store.now))
     finish(store, undo.id)
 
-    assert (OperationState.STOPPED, None) == (store.do(bulk.get(number)).state, batch(store, number))
+    assert (BulkState.STOPPED, None) == (store.do(bulk.get(number)).state, batch(store, number))
     assert [State.CANCELLED, State.DEAD, State.DEAD] == [store.job(one).state for one in ids]
     assert ["start_redrive", "redrive", "stop_operation"] == [each for each, _, _ in line(store, number)]
 
@@ -219,7 +219,7 @@ def test_an_operation_is_stopped_once(store: Harness):
     store.dead()
     number = start(store, "redrive")
 
-    assert OperationState.STOPPED is store.do(bulk.stop(number, actor="bob", now=store.now)).state
+    assert BulkState.STOPPED is store.do(bulk.stop(number, actor="bob", now=store.now)).state
     assert (None, None) == (batch(store, number), store.do(bulk.look(now=store.now)))
     with pytest.raises(IllegalMove, match=f"operation {number} is stopped: only one that runs"):
         store.do(bulk.stop(number, now=store.now))
@@ -241,7 +241,7 @@ def test_a_batch_that_failed_is_tried_again(store: Harness):
         each for each in doctor.diagnose(store.do(doctor.examine(store.now)), (), "1") if each.check == "operations"
     ]
     (found,) = store.do(doctor.examine(store.now)).operations
-    assert doctor.RunningOperation(number, "redrive", 0, 1, None, "ValueError: x") == found
+    assert doctor.RunningBulk(number, "redrive", 0, 1, None, "ValueError: x") == found
     assert f"a batch of operation {number} (redrive) fails, and is tried again: ValueError: x" == each.text
     assert f"redrive operations show APP {number}, or redrive operations stop APP {number}" == each.advice
     store.wait(30)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from redrive.engine.outcome import Cancelled, Snoozed, Succeeded
 from redrive.engine.queue import QueueChange
 from redrive.engine.records import KeyUntil
-from redrive.stores.operations import checks, queues, transitions
+from redrive.stores.operations import checks, queues, settlements
 from redrive.stores.query import Query
 from redrive.stores.statements import loader
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
@@ -49,7 +49,7 @@ def test_changes_of_the_engine_cause_no_finding(store: Harness):
 
 def test_the_attempts_that_a_catch_job_forgets_are_not_missed(store: Harness, monkeypatch: pytest.MonkeyPatch):
     """A history of a catch job without its oldest attempts is no finding."""
-    for module in (checks, transitions):
+    for module in (checks, settlements):
         monkeypatch.setattr(module, "CATCH_HISTORY", 3)
     store.end(store.take(new(retry="0 catch mend")), FATAL)
     for _ in range(5):

@@ -9,7 +9,7 @@ import pytest
 
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter, Hold
-from redrive.engine.topics import Dead, NewEvent, Order, Publish
+from redrive.engine.topics import Dead, NewTopicEvent, Order, Publish
 from redrive.errors import IllegalMove, LeaseLost, SubscriptionNotFound, TopicsRestored
 from redrive.stores.operations import admin, checks, events, jobs, redriving
 from redrive.stores.operations.topics import cluster, feed, lag, retention, subscriptions
@@ -22,7 +22,7 @@ from tests.stores.topics import POLICY, Reader, payloads, publish
 def test_a_subscription_reads_events_in_the_order_of_their_publish(store: Harness):
     """Read the events of a window by id, and none of another topic."""
     publish(store, 1, 2)
-    store.do(events.publish([NewEvent("other", b"9", "P")], now=store.now))
+    store.do(events.publish([NewTopicEvent("other", b"9", "P")], now=store.now))
     publish(store, 3, key="k")
     reader = Reader(store)
     found = reader.read()
@@ -127,7 +127,7 @@ def test_published_events_are_written_with_the_position(store: Harness):
     publish(store, 1)
     reader = Reader(store)
     (first,) = reader.read()
-    turned = reader.turn(first.id, effects=(Publish(NewEvent("other", b"1", "P")),))
+    turned = reader.turn(first.id, effects=(Publish(NewTopicEvent("other", b"1", "P")),))
 
     assert (first.id, ()) == (turned.shard.at_id, turned.settled)
     assert ["other", "pay"] == [each.topic for each in store.do(retention.topics())]
@@ -155,7 +155,7 @@ def test_a_repeated_turn_writes_nothing_twice(store: Harness):
         first.id,
         reader.shard.turns + 1,
         diverted=(reader.job(first),),
-        effects=(Publish(NewEvent("other", b"1", "P")),),
+        effects=(Publish(NewTopicEvent("other", b"1", "P")),),
     )
     for _ in range(2):
         turned = store.do(feed.turn(reader.lease, reader.record, progress, now=store.now))
@@ -182,7 +182,7 @@ def test_events_done_in_transactions_are_remembered_until_their_shard_has_them(s
     publish(store, 1, 2)
     reader = Reader(store, Order.NONE)
     _, second = reader.read()
-    effect = Publish(NewEvent("other", b"1", "P"))
+    effect = Publish(NewTopicEvent("other", b"1", "P"))
     assert store.do(feed.commit(reader.lease, reader.shard, [second.id], [effect], now=store.now))
     assert not store.do(feed.commit(reader.lease, reader.shard, [second.id], now=store.now))
     reader.attach(reader.claims[0])
@@ -347,7 +347,7 @@ def test_a_cursor_is_moved(store: Harness, to: str | int, expected: list[bytes])
     found = reader.read()
     position = {"instant": store.now, "future": store.now + timedelta(days=1), 2: found[1].id}.get(to, to)
     store.do(subscriptions.move("pay", "log", position, now=store.now))
-    moved = reader.turn(found[-1].id, effects=(Publish(NewEvent("other", b"1", "P")),))
+    moved = reader.turn(found[-1].id, effects=(Publish(NewTopicEvent("other", b"1", "P")),))
     reader.attach(reader.claims[0])
     shard, after = reader.shard, reader.shard.at_id
     again = reader.turn(reading=Reading(after=after)).events if shard.until or to != "end" else reader.read()

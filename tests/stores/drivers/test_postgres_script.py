@@ -20,7 +20,7 @@ from redrive.stores.drivers.postgres.statements import composed
 from redrive.stores.operations import admin, attempts, clock, jobs, leases, queues, workers
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.operations.runs import steps
-from redrive.stores.query import Batch, Operation, Query, Statements, writes
+from redrive.stores.query import Compound, Operation, Query, Statements, writes
 from tests.engine.helpers import claim
 from tests.stores.helpers import LONG, T0, new
 from tests.stores.runs import step
@@ -172,7 +172,7 @@ def test_an_unhandled_error_ends_the_operation():
 
 def test_several_statements_are_combined():
     """Each is a part of one statement, and their parameters are counted on."""
-    query = Batch((Query("keys_drop", {"job_ids": [7]}), Query("worker_stop", {"id": 8, "now": T0})))
+    query = Compound((Query("keys_drop", {"job_ids": [7]}), Query("worker_stop", {"id": 8, "now": T0})))
     text, values = composed(query, "s", "news")
 
     assert [[7], T0, 8] == values
@@ -185,7 +185,7 @@ def test_several_statements_are_combined():
 
 def test_the_last_of_several_statements_returns_the_rows():
     """Without a notification the rows are those of the query itself."""
-    query = Batch((Query("keys_drop", {"job_ids": [7]}), Query("worker_stop", {"id": 8, "now": T0})))
+    query = Compound((Query("keys_drop", {"job_ids": [7]}), Query("worker_stop", {"id": 8, "now": T0})))
 
     assert ") UPDATE " in composed(query, "s")[0]
 
@@ -211,7 +211,7 @@ def test_a_statement_keeps_its_with_clauses(name: str, begin: str):
         **leases.parameters(()),
     }
     params["salt"] = 3
-    text, values = composed(Batch((Query("keys_drop", {"job_ids": [7]}), Query(name, params))), "s")
+    text, values = composed(Compound((Query("keys_drop", {"job_ids": [7]}), Query(name, params))), "s")
 
     assert [7] == values[0]
     assert 1 == text.count(f"{begin} part_1 AS (DELETE ")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redrive.stores.operations.clock import Instant
-from redrive.stores.query import Batch, Operation, Query
+from redrive.stores.query import Compound, Operation, Query
 from tests.stores.helpers import T0
 
 CLOCK = [Instant(T0)]
@@ -26,11 +26,11 @@ def converse(operation: Operation[Any], *answers: Sequence[Any]) -> tuple[Any, l
     raise AssertionError(message)
 
 
-def single(asked: list[Query | Batch]) -> list[Query]:
+def single(asked: list[Query | Compound]) -> list[Query]:
     """Return all statements, each by itself, in an order in which they may run."""
-    return [each for query in asked for each in (query.queries if isinstance(query, Batch) else (query,))]
+    return [each for query in asked for each in (query.queries if isinstance(query, Compound) else (query,))]
 
 
-def names(asked: list[Query | Batch]) -> list[str]:
+def names(asked: list[Query | Compound]) -> list[str]:
     """Return the names of all statements, in an order in which they may run."""
     return [query.name for query in single(asked)]

@@ -16,7 +16,7 @@ from redrive.stores.operations.doctor import (
     READ,
     FailedInstances,
     HeldRun,
-    RunningOperation,
+    RunningBulk,
     StuckCatch,
     UndoneInPart,
     Vitals,
@@ -46,8 +46,8 @@ def _plain(each: Diagnosis) -> tuple[str, str, str | None]:
 
 def test_an_operation_that_makes_progress_is_no_problem():
     """Only an operation with a batch that failed is a finding."""
-    fine = RunningOperation(7, "redrive", 10, 100, "100/s", None)
-    failing = RunningOperation(8, "cancel", 0, None, None, "ValueError: x")
+    fine = RunningBulk(7, "redrive", 10, 100, "100/s", None)
+    failing = RunningBulk(8, "cancel", 0, None, None, "ValueError: x")
 
     assert [] == found("operations", operations=(fine,))
     assert [

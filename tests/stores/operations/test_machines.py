@@ -15,7 +15,7 @@ from redrive.stores.operations.jobs import NumberBlock
 from redrive.stores.operations.machines import manage
 from redrive.stores.operations.machines import send as sending
 from redrive.stores.operations.machines.finish import finish_all
-from redrive.stores.operations.machines.rows import InstanceEvent, MaybeLocked, Start
+from redrive.stores.operations.machines.rows import MachineEvent, MaybeLocked, Start
 from redrive.stores.operations.machines.send import Busy, SentStatus
 from redrive.stores.operations.redriving import JobFamily
 from redrive.stores.query import Statements, writes
@@ -46,7 +46,7 @@ INSTANCE = InstanceRecord(
 
 FREE = replace(INSTANCE, status=InstanceStatus.RUNNING, to_state=None, job_id=None, event=None, error=None)
 
-EVENT = InstanceEvent("payment", "a", "Paid", b"{}", "x")
+EVENT = MachineEvent("payment", "a", "Paid", b"{}", "x")
 
 
 def as_read(instance: InstanceRecord, *, locked: bool) -> MaybeLocked:

@@ -11,7 +11,7 @@ from redrive.engine.lease import GRACE
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Expired, Released, Succeeded
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Enqueue
-from redrive.engine.topics import NewEvent, Publish
+from redrive.engine.topics import NewTopicEvent, Publish
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.query import Operation, Query
@@ -33,7 +33,7 @@ def of(*numbers: int) -> list[Claim]:
 EFFECTS = {
     "nothing": ((), False),
     "a job": ((Enqueue(7, new()),), True),
-    "an event": ((Publish(NewEvent("pay", b"1", "P", 1)),), True),
+    "an event": ((Publish(NewTopicEvent("pay", b"1", "P", 1)),), True),
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from redrive.app.attempts.effects import NO_LOANS
 from redrive.app.attempts.handle import AttemptHandle, Stop
-from redrive.app.attempts.origins import Delivery, EventInfo, TransitionHandle
+from redrive.app.attempts.origins import DeliveredEvent, Delivery, TransitionHandle
 from redrive.app.attempts.resources import Resources
 from redrive.engine.origin import Kind, read_origin
 from redrive.errors import ConfigurationError
@@ -70,7 +70,7 @@ class Context:
     delivery: Delivery | None = field(default=None, repr=False, compare=False)
 
     @property
-    def events(self) -> tuple[EventInfo, ...]:
+    def events(self) -> tuple[DeliveredEvent, ...]:
         """The id, key, time, type and version of each event of a delivery of a topic; empty in other jobs."""
         return () if self.delivery is None else self.delivery.events
 

@@ -10,7 +10,7 @@ import msgspec
 
 from redrive.app.attempts.effects import Effects
 from redrive.app.attempts.handle import AttemptHandle
-from redrive.engine.machine import DataChange, MachineDefinition, NextEvent
+from redrive.engine.machine import DataChange, MachineDefinition, NextMachineEvent
 from redrive.engine.records import Claim
 from redrive.engine.topics import Envelope, Shard
 from redrive.errors import ConfigurationError, MachineError
@@ -42,7 +42,7 @@ class MachineProtocol(Protocol):
     def check(self) -> None:
         """Check the definition."""
 
-    def next_event(self, key: str, state: str, event: object, data: object) -> NextEvent:
+    def next_event(self, key: str, state: str, event: object, data: object) -> NextMachineEvent:
         """Return the effect that begins the next transition from a state."""
 
     def read_data(self, raw: bytes | None) -> Any:
@@ -87,7 +87,7 @@ class TransitionHandle:
         self.data = value
 
 
-class EventInfo(msgspec.Struct, frozen=True):
+class DeliveredEvent(msgspec.Struct, frozen=True):
     """An event of a delivery.
 
     Attributes:
@@ -127,7 +127,7 @@ class Delivery:
     def __init__(self, events: Sequence[Envelope], *, redelivered: bool, feed: FeedPlace | None = None) -> None:
         self.feed = feed
         self.committed = False
-        self.events = tuple(EventInfo(each.id, each.key, each.at, each.type, each.version) for each in events)
+        self.events = tuple(DeliveredEvent(each.id, each.key, each.at, each.type, each.version) for each in events)
         self.redelivered = redelivered
         self.out_of_order = False
         self.failed: dict[int, BaseException] = {}

@@ -17,7 +17,7 @@ from redrive.engine.runs import UNDO_MARK, SignalRecord, StepKind, StepOutcome, 
 from redrive.stores.operations.managing_runs import Timeline
 
 
-class EventKind(StrEnum):
+class RunEventKind(StrEnum):
     """The kind of an event of a run."""
 
     TRY = "try"
@@ -42,7 +42,7 @@ class RunEvent(msgspec.Struct, frozen=True, gc=False):
     """
 
     at: datetime
-    kind: EventKind
+    kind: RunEventKind
     path: str
     text: str
     result: bytes | None = None
@@ -58,7 +58,7 @@ def events_of(found: Timeline) -> tuple[RunEvent, ...]:
 
 # At one instant, tries come before their step, and an attempt after the steps that it has executed.
 def _order(event: RunEvent) -> tuple[datetime, int]:
-    return event.at, (EventKind.SIGNAL, EventKind.TRY, EventKind.STEP, EventKind.ATTEMPT).index(event.kind)
+    return event.at, (RunEventKind.SIGNAL, RunEventKind.TRY, RunEventKind.STEP, RunEventKind.ATTEMPT).index(event.kind)
 
 
 def _of_steps(rows: Sequence[StepRecord]) -> Iterator[RunEvent]:
@@ -77,7 +77,7 @@ def _tries(row: StepRecord) -> Sequence[StepTry]:
 def _try(row: StepRecord, tried: StepTry, number: int) -> RunEvent:
     delay = "" if tried.delay is None else f", next in {span(tried.delay)}"
     text = f"{_name(row)}: try {number} failed: {tried.error}{delay}"
-    return RunEvent(tried.at, EventKind.TRY, row.path, text, failed=True)
+    return RunEvent(tried.at, RunEventKind.TRY, row.path, text, failed=True)
 
 
 def _step(row: StepRecord) -> RunEvent:
@@ -85,13 +85,13 @@ def _step(row: StepRecord) -> RunEvent:
         # The row of a delivery has the path of the step that it replaced behind its name.
         path = row.path.removeprefix(row.name).strip()
         text = "cancelled here" if path else "the cancellation waits for a shield or for undos"
-        return RunEvent(row.at, EventKind.STEP, path, text)
+        return RunEvent(row.at, RunEventKind.STEP, path, text)
     if row.name == UNDO_MARK:
-        return RunEvent(row.at, EventKind.STEP, "", f"undos begin: {'' if row.error is None else row.error.message}")
+        return RunEvent(row.at, RunEventKind.STEP, "", f"undos begin: {'' if row.error is None else row.error.message}")
     has_failed = row.outcome is StepOutcome.FAILED or (row.outcome is StepOutcome.WAITING and row.tries > 0)
     return RunEvent(
         row.at,
-        EventKind.STEP,
+        RunEventKind.STEP,
         row.path,
         f"{_name(row)}: {_outcome(row)}",
         result=row.result if row.outcome is StepOutcome.OK and row.kind is not StepKind.SLEEP else None,
@@ -128,10 +128,10 @@ def _outcome(row: StepRecord) -> str:
 def _signal(each: SignalRecord) -> RunEvent:
     key = "" if each.key is None else f" with key {each.key}"
     text = f"signal {each.name}{key} was sent, {'not read yet' if each.path is None else f'read by step {each.path}'}"
-    return RunEvent(each.at, EventKind.SIGNAL, "", text, result=each.payload)
+    return RunEvent(each.at, RunEventKind.SIGNAL, "", text, result=each.payload)
 
 
 def _attempt(each: AttemptRecord) -> RunEvent:
     error = f": {each.error}" if each.error else ""
     text = f"attempt {each.number}: {each.outcome}{error}"
-    return RunEvent(each.finished_at, EventKind.ATTEMPT, "", text, failed=bool(each.error))
+    return RunEvent(each.finished_at, RunEventKind.ATTEMPT, "", text, failed=bool(each.error))

@@ -20,7 +20,7 @@ from redrive.app.protocol import AppProtocol
 from redrive.app.recurring.refreshes import checked_key
 from redrive.app.tasks.task import Task
 from redrive.engine.diagram import as_mermaid
-from redrive.engine.machine import InstanceRecord, MachineDefinition, Move, MoveStatus, NextEvent, step
+from redrive.engine.machine import InstanceRecord, MachineDefinition, Move, MoveStatus, NextMachineEvent, step
 from redrive.engine.origin import of_machine
 from redrive.errors import MachineDefinitionError, NoTransition
 from redrive.observe.listeners import DEBUG, heard
@@ -29,9 +29,9 @@ from redrive.policy.duration import Duration
 from redrive.schedule.timezone import member
 from redrive.stores.operations.machines import send as sending
 from redrive.stores.operations.machines import turns
-from redrive.stores.operations.machines.rows import Choice, InstanceEvent, Known, Start
+from redrive.stores.operations.machines.rows import Choice, Known, MachineEvent, Start
 from redrive.stores.operations.machines.send import Busy, Sent, SentStatus
-from redrive.stores.operations.machines.turns import EventTurn
+from redrive.stores.operations.machines.turns import MachineTurn
 from redrive.stores.query import Operation
 
 
@@ -271,7 +271,7 @@ class Machine(MachineHandle):
 
     def _sending(
         self, instance: str, event: object, key: str | None, busy: str | None
-    ) -> tuple[Operation[Sent], Callable[[], Operation[tuple[EventTurn, ...]]], list[int]]:
+    ) -> tuple[Operation[Sent], Callable[[], Operation[tuple[MachineTurn, ...]]], list[int]]:
         """Return the operation that sends an event, the one that starts it if it waits, and a list for a new job."""
         self.app.check()
         checked_key(instance)
@@ -284,13 +284,13 @@ class Machine(MachineHandle):
             raise self._refused(name)
         payload = b"" if codec is None else codec.write_event(event)
         digest = hashlib.blake2b(name.encode() + b"\0" + payload, digest_size=12).hexdigest()
-        new = InstanceEvent(self.name, instance, name, payload, digest, key)
+        new = MachineEvent(self.name, instance, name, payload, digest, key)
 
         def choose(found: InstanceRecord | None) -> Choice:
             data = None if found is None else self.read_data(found.data)
             return self._chosen(instance, None if found is None else found.state, name, event, payload, data)
 
-        def turn() -> Operation[tuple[EventTurn, ...]]:
+        def turn() -> Operation[tuple[MachineTurn, ...]]:
             return turns.take_turn(self.known, self.name, instance, self.resolve, now=self.app.now())
 
         queues = tuple({task.defaults.queue for task in self.tasks.values()})
@@ -302,7 +302,7 @@ class Machine(MachineHandle):
         known = ", ".join(dict.fromkeys(task.event for task in self.tasks.values()))
         return NoTransition(f"machine {self.name!r} takes no {event}; its events: {known}", event_type=event)
 
-    def _after_turn(self, sent: Sent, done: tuple[EventTurn, ...]) -> Sent:
+    def _after_turn(self, sent: Sent, done: tuple[MachineTurn, ...]) -> Sent:
         """Return the answer to an event that was put into line, after the first event of the line had its turn."""
         for each in done:
             if each.status is MoveStatus.RUNNING:
@@ -349,7 +349,7 @@ class Machine(MachineHandle):
         value, data = codec.read_event(payload), self.read_data(instance.data)
         return self._chosen(instance.key, instance.state, event, value, payload, data)
 
-    def next_event(self, key: str, state: str, event: object, data: object) -> NextEvent:
+    def next_event(self, key: str, state: str, event: object, data: object) -> NextMachineEvent:
         """Return the effect that begins the next transition from a state; raise `NoTransition` if there is none."""
         name, codec = event_name(type(event)), self._states.codec_of(type(event))
         found = step(self.definition, state, name, event, data)
@@ -364,7 +364,7 @@ class Machine(MachineHandle):
         payload = codec.write_event(event)
         digest = hashlib.blake2b(name.encode() + b"\0" + payload, digest_size=12).hexdigest()
         job = self.tasks[found.to.name].job(key, payload)
-        return NextEvent(found.to.name, name, digest, job, found.to.failed_to)
+        return NextMachineEvent(found.to.name, name, digest, job, found.to.failed_to)
 
     def read_data(self, raw: bytes | None) -> Any:
         """Return the data of an instance; None without any."""

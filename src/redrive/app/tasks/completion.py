@@ -44,12 +44,12 @@ def report(app: AppProtocol, token: str, details: object) -> Procedure[None]:
 
 
 def _end(app: AppProtocol, job_id: int, lease_id: int, outcome: Succeeded | Failed) -> Procedure[bool]:
-    transition = yield attempts.complete(job_id, lease_id, outcome, rng.roll(), now=app.now())
-    if transition is not None:
+    settlement = yield attempts.complete(job_id, lease_id, outcome, rng.roll(), now=app.now())
+    if settlement is not None:
         from redrive.app.events import emit_moved
 
-        emit_moved([transition])
-    return transition is not None
+        emit_moved([settlement])
+    return settlement is not None
 
 
 def _read(token: str) -> tuple[int, int]:

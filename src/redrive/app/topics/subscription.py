@@ -34,7 +34,7 @@ MOST_SHARDS = 256
 _ENVELOPES = msgspec.json.Decoder(tuple[topics.Envelope, ...])
 
 
-class EventReader(Protocol):
+class TopicReader(Protocol):
     """The part of a topic that its subscriptions use."""
 
     name: str
@@ -44,7 +44,7 @@ class EventReader(Protocol):
     def decode(self, type_: str, version: int, raw: bytes | msgspec.Raw) -> Any:
         """Return an event as the present code has it."""
 
-    def problem(self, event: topics.StoredEvent) -> str | None:
+    def problem(self, event: topics.TopicEvent) -> str | None:
         """Return why this code cannot read an event that other code may be able to read."""
 
 
@@ -53,7 +53,7 @@ def envelopes(raw: bytes) -> tuple[topics.Envelope, ...]:
     return _ENVELOPES.decode(raw)
 
 
-def pack(events: tuple[topics.StoredEvent, ...]) -> bytes:
+def pack(events: tuple[topics.TopicEvent, ...]) -> bytes:
     """Return the arguments of a delivery of events, as JSON."""
     return msgspec.json.encode(
         [
@@ -63,10 +63,10 @@ def pack(events: tuple[topics.StoredEvent, ...]) -> bytes:
     )
 
 
-class EventSignature(Signature):
+class SubscriptionSignature(Signature):
     """The parameter of a subscription's function: an event, or a list of events."""
 
-    def __init__(self, function: Callable[..., Any], name: str, topic: EventReader, *, batch: bool) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, topic: TopicReader, *, batch: bool) -> None:
         super().__init__(function, name)
         self._topic = topic
         self._batch = batch
@@ -351,7 +351,7 @@ class Subscription(Task[Any, None, Any, Any], SubscriptionHandle):
         options: Options,
         *,
         traits: Traits | None = None,
-        topic: EventReader,
+        topic: TopicReader,
         batch: int | None,
         at_once: int,
         definition: SubscriptionDefinition,
@@ -362,7 +362,7 @@ class Subscription(Task[Any, None, Any, Any], SubscriptionHandle):
         self.batch = batch
         self.at_once = 1 if definition.ordering is topics.Order.STRICT else at_once
         self.definition = definition
-        self.signature = EventSignature(function, name, topic, batch=batch is not None)
+        self.signature = SubscriptionSignature(function, name, topic, batch=batch is not None)
         if definition.types is not None:
             self.signature.only(definition.types)
 

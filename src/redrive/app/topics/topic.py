@@ -20,7 +20,7 @@ from redrive.app.tasks.enqueue import durable_policy
 from redrive.app.topics.subscription import Subscription, checked_shards
 from redrive.app.types import change, type_name, unsupported
 from redrive.engine.frozen import freeze
-from redrive.engine.topics import AT_ONCE, Dead, NewEvent, Order, Position, Publish, StoredEvent, task_name
+from redrive.engine.topics import AT_ONCE, Dead, NewTopicEvent, Order, Position, Publish, TopicEvent, task_name
 from redrive.errors import ConfigurationError, PayloadError, TaskDefinitionError
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
@@ -146,7 +146,7 @@ class Topic(Generic[E]):
 
         return register
 
-    def problem(self, event: StoredEvent) -> str | None:
+    def problem(self, event: TopicEvent) -> str | None:
         """Return why this code cannot read an event that other code may be able to read; None if it can."""
         if event.version > self.version:
             return (
@@ -250,7 +250,7 @@ class Topic(Generic[E]):
         if operation is not None:
             await self.app.store.arun(operation, using=using)
 
-    def _many(self, given: Iterable[E], key: Callable[[E], str | None] | None) -> list[NewEvent]:
+    def _many(self, given: Iterable[E], key: Callable[[E], str | None] | None) -> list[NewTopicEvent]:
         if key is not None and not callable(key):
             raise ConfigurationError(f"publish_many(key=) is a function of an event, got {shown(key)}")
         if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
@@ -266,7 +266,7 @@ class Topic(Generic[E]):
                 raise PayloadError(f"event {place}: {error}") from error
         return new
 
-    def _new(self, event: E, key: str | None) -> NewEvent:
+    def _new(self, event: E, key: str | None) -> NewTopicEvent:
         if key is not None:
             checked_text(key, f"topic {self.name!r}: the key of an event")
         name = self._type_of(event)
@@ -279,7 +279,7 @@ class Topic(Generic[E]):
         found = change(self.types[name], event, arrived)
         if found is not None:
             raise PayloadError(f"topic {self.name!r}: the event {shown(event)} would not arrive as it is: {found}")
-        return NewEvent(self.name, raw, name, self.version, key)
+        return NewTopicEvent(self.name, raw, name, self.version, key)
 
     def _type_of(self, event: E) -> str:
         for name, part in self.types.items():
@@ -293,7 +293,7 @@ class Topic(Generic[E]):
             f"topic {self.name!r} takes events of the type {expected}, got {type_name(type(event))}: {shown(event)}"
         )
 
-    def _publishing(self, new: list[NewEvent], using: object, *, immediate: bool) -> Operation[None] | None:
+    def _publishing(self, new: list[NewTopicEvent], using: object, *, immediate: bool) -> Operation[None] | None:
         """Return the operation that publishes; None if the attempt that runs here publishes at its end."""
         if not new:
             return None

@@ -26,7 +26,7 @@ from redrive.contrib.django.orm import connected
 from redrive.contrib.django.running import catches, runner
 from redrive.contrib.django.signals import FinishedSignals
 from redrive.contrib.django.task_options import CRONS, task_options
-from redrive.engine.outcome import Transition
+from redrive.engine.outcome import Settlement
 from redrive.observe.logs import logger
 
 log = logger("redrive.django")
@@ -109,7 +109,7 @@ class DjangoApp(App):
         _ = self.tasks
         super().check()
 
-    def settled(self, moved: Sequence[Transition], lost: Collection[int] = ()) -> None:
+    def settled(self, moved: Sequence[Settlement], lost: Collection[int] = ()) -> None:
         """Have ``task_finished`` sent for the jobs that have ended; see `redrive.App.settled`."""
         self.finished.settled(moved, lost)
 

@@ -15,7 +15,7 @@ from typing import Any
 from redrive.contrib.django import compat
 from redrive.contrib.django.orm import connections_of_a_job
 from redrive.engine.lifecycle import FINAL
-from redrive.engine.outcome import Transition
+from redrive.engine.outcome import Settlement
 from redrive.errors import JobDead, StoreError
 from redrive.observe.logs import logger
 from redrive.policy import Policy
@@ -47,8 +47,8 @@ class FinishedSignals:
         """Keep the exception of an attempt until it is settled; receivers find it in ``sys.exc_info()``."""
         self._raised[lease_id] = error
 
-    def settled(self, moved: Sequence[Transition], lost: Collection[int]) -> None:
-        """Send the signal for each job that has ended by these transitions."""
+    def settled(self, moved: Sequence[Settlement], lost: Collection[int]) -> None:
+        """Send the signal for each job that has ended by these settlements."""
         for lease_id in lost:
             self._raised.pop(lease_id, None)
         for each in moved:

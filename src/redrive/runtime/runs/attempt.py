@@ -28,6 +28,7 @@ from redrive.runtime.runs.body import BodyCalls
 from redrive.runtime.runs.branches import Branch
 from redrive.runtime.runs.conductor import Conductor, StartThread
 from redrive.runtime.runs.groups import run_group
+from redrive.runtime.runs.passes import Pass
 from redrive.runtime.runs.recorder import Recorder, StoreRecorder
 from redrive.runtime.runs.steps import run_step
 from redrive.runtime.runs.undo import Undos
@@ -36,7 +37,7 @@ from redrive.runtime.threads import Threads
 from redrive.stores.operations.workers import Asked
 
 
-def new_pass(
+def new_conductor(
     claim: Claim,
     workflow: Workflow[Any, Any, Any],
     state: RunState,
@@ -47,7 +48,6 @@ def new_pass(
     now: Callable[[], datetime],
     start_thread: StartThread | None,
     asleep: Callable[[float], Coroutine[Any, Any, None]],
-    within: Callable[[Awaitable[Any]], Awaitable[Any]],
     cut_off: Callable[[], bool],
 ) -> Conductor:
     """Return the conductor of one pass; see `Conductor`."""
@@ -63,7 +63,6 @@ def new_pass(
         now=now,
         start_thread=start_thread,
         asleep=asleep,
-        within=within,
         cut_off=cut_off,
     )
 
@@ -138,11 +137,12 @@ class RunAttempts:
         conductor = self._running[claim.lease_id] = self._conductor(claim, code, state)
         token, layer = EFFECTS.set(None), layers.begin(workflow.name, claim.policy, claim.claimed_at)
         try:
-            return await conductor.run(arguments, expired=expired)
+            within = functools.partial(self._limits.within, limit_of(claim.policy))
+            return await Pass(conductor).run(arguments, within, expired=expired)
         except BaseException as error:
             if issubclass(type(error), asyncio.CancelledError) and self._cut_off(claim.lease_id):
                 raise
-            return conductor.outcome_of(error)
+            return conductor.errors.outcome_of(error)
         finally:
             EFFECTS.reset(token)
             layers.end(layer)
@@ -153,13 +153,13 @@ class RunAttempts:
         began = SystemClock.monotonic()
 
         def start_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
-            assert threads is not None  # it is passed only then
+            assert threads is not None
             return threads.start(claim.lease_id, call)
 
         in_thread = None if threads is None else start_thread
         recorder = StoreRecorder(self._app, claim, self._write, clock or SystemClock(), in_thread=in_thread)
         # The clock of the database was read for the claim, and time has passed since: the sum is never ahead of it.
-        return new_pass(
+        return new_conductor(
             claim,
             code,
             state,
@@ -169,6 +169,5 @@ class RunAttempts:
             now=lambda: self._app.now() or claim.claimed_at + timedelta(seconds=SystemClock.monotonic() - began),
             start_thread=in_thread,
             asleep=(clock or SystemClock()).asleep,
-            within=functools.partial(self._limits.within, limit_of(claim.policy)),
             cut_off=functools.partial(self._cut_off, claim.lease_id),
         )

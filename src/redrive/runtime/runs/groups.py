@@ -130,7 +130,7 @@ class _Group:
         await self.stop()
         self._conductor.receipts.hand_over(self._children[number], seen=self._has_code(number))
         error = task.exception()
-        if error is not None and not self._conductor.is_recorded(error):
+        if error is not None and not self._conductor.errors.is_recorded(error):
             # An error of the code itself may not come again in the next attempt of the run.
             return
         end = NewStep(self._path, StepKind.GATHER, self._call.name, result=msgspec.json.encode(number))

@@ -63,7 +63,7 @@ async def run_step(conductor: Conductor, branch: Branch, call: StepCall) -> Any:
         else:
             row = await _tries(conductor, branch, answer.path, call, policy, ended).run(row)
     if row.outcome is StepOutcome.FAILED:
-        raise conductor.recorded(row)
+        raise conductor.errors.of(row)
     return step.returns.read(row.result)
 
 

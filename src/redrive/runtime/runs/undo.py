@@ -72,12 +72,12 @@ class Undos:
         """Begin and run the undos of a run that ends with this outcome, and return what it ends with."""
         first = _first(outcome, error)
         if not self._entries:
-            if conductor.has_reacted(error):
+            if conductor.errors.has_reacted(error):
                 # A run that starts again forgets what the body did about the failure.
-                await self._begin(conductor, first, conductor.recorded_at(error))
+                await self._begin(conductor, first, conductor.errors.path_of(error))
             await conductor.rows.flush()
             return _ended(outcome)
-        await self._begin(conductor, first, conductor.recorded_at(error))
+        await self._begin(conductor, first, conductor.errors.path_of(error))
         if conductor.is_late:
             _later(conductor)
         report = await self._undo_all(conductor, main)

@@ -46,7 +46,7 @@ async def wait_for(conductor: Conductor, branch: Branch, call: WaitCall) -> Any:
     branch.received = row.kind is StepKind.WAIT and row.ref is not None
     if row.outcome is StepOutcome.TIMED_OUT:
         error = TimedOut(f"{conductor.describe()}: {shown(call.kind, call.name)} ended without an answer")
-        conductor.note_error(error, answer.path)
+        conductor.errors.note(error, answer.path)
         raise error
     return read_value(row.result, call.hint, f"the value of {call.name!r}")
 
@@ -135,7 +135,7 @@ async def call_child(conductor: Conductor, branch: Branch, call: ChildCall) -> A
     if not row.is_final:
         row = await _ended(conductor, branch, row)
     if row.outcome is StepOutcome.FAILED:
-        raise conductor.recorded(row)
+        raise conductor.errors.of(row)
     return call.workflow.returns.read(row.result)
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from redrive.engine.frozen import is_readable
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Failed, Succeeded, Transition
+from redrive.engine.outcome import Failed, Settlement, Succeeded
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, JobRecord, Progress
 from redrive.engine.settle import EXPIRED, decide, set_aside
 from redrive.errors import LeaseLost, StoreError
@@ -81,7 +81,7 @@ class NextTimeout(msgspec.Struct, frozen=True, gc=False):
 @wakes
 def complete(
     job_id: int, lease_id: int, outcome: Succeeded | Failed, sample: float, *, now: datetime | None = None
-) -> Statements[Transition | None]:
+) -> Statements[Settlement | None]:
     """End an open attempt from outside; return None if the same completion has ended it before.
 
     Raise `JobNotFound`; `LeaseLost` if the attempt ended otherwise, or its wait is over; or `StoreError` if the outcome
@@ -141,7 +141,7 @@ def until_expiry(*, now: datetime | None = None) -> Statements[timedelta | None]
 @wakes
 def expire_waits(
     budget: int, samples: Iterable[float], *, now: datetime | None = None
-) -> Statements[tuple[Transition, ...]]:
+) -> Statements[tuple[Settlement, ...]]:
     """End attempts after the end of their waits; none are left if fewer than the budget ended."""
     at = yield from instant(now)
     rows: Sequence[Claim] = yield Query("overdue", {"now": at, "budget": budget}, into=Claim)
@@ -154,7 +154,7 @@ def expire_waits(
         for each, sample in zip(rows, samples, strict=False)
     ]
     done = yield from write_all(pairs, at)
-    return tuple(transition for _, transition in pairs if transition.lease_id in done)
+    return tuple(settlement for _, settlement in pairs if settlement.lease_id in done)
 
 
 _NOT_STARTED = "it had not started when it expired"

@@ -43,7 +43,7 @@ LISTED: Final = 10
 
 
 class BulkPreview(msgspec.Struct, frozen=True, gc=False):
-    """The effect that an operation would have.
+    """The effect that a bulk operation would have.
 
     Attributes:
         wanted: the filter, without jobs on which the action has no effect.
@@ -100,7 +100,7 @@ class _NextRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class BulkLine(msgspec.Struct, frozen=True, gc=False):
-    """A line of the audit log about an operation.
+    """A line of the audit log about a bulk operation.
 
     Attributes:
         ids: the jobs that the batch has changed.
@@ -128,7 +128,7 @@ def preview(
     frozen_at: datetime | None = None,
     now: datetime | None = None,
 ) -> Statements[BulkPreview]:
-    """Count the jobs that an operation would change, at most `COUNTED`; `wanted` is what `scoped` has returned.
+    """Count the jobs that a bulk operation would change, at most `COUNTED`; `wanted` is what `scoped` has returned.
 
     A bound and an instant are those of an earlier preview.
     """
@@ -258,7 +258,7 @@ def select(*, before_id: int | None = None, limit: int = 100) -> Statements[tupl
 
 @reads
 def lines(number: int, *, after_id: int = 0, limit: int = 100) -> Statements[tuple[BulkLine, ...]]:
-    """Return the lines of the audit log about an operation after `after_id`, oldest first."""
+    """Return the lines of the audit log about a bulk operation after `after_id`, oldest first."""
     return (yield from _lines(number, after_id, limit))
 
 
@@ -289,7 +289,7 @@ def look(*, now: datetime | None = None) -> Statements[NextBatch | None]:
 
 @wakes_if_any
 def carry_out(number: int, *, now: datetime | None = None) -> Statements[BulkBatch | None]:
-    """Write the next batch of an operation; None if none is due, or another process writes it."""
+    """Write the next batch of a bulk operation; None if none is due, or another process writes it."""
     at = yield from instant(now)
     rows = yield Query("operation_take", {"id": number, "before": at + bulk.AHEAD}, into=bulk.BulkOperation)
     if not rows:
@@ -329,7 +329,7 @@ def _batch(operation: bulk.BulkOperation, at: datetime) -> Statements[BulkResult
 
 
 def _mark(number: int) -> str:
-    """Return the note of jobs that an operation has started again."""
+    """Return the note of jobs that a bulk operation has started again."""
     return f"redriven by operation {number}"
 
 
@@ -423,7 +423,7 @@ def undo(number: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> S
     obstacle = found.why_not_undone()
     if obstacle is not None:
         raise IllegalMove(f"operation {number} cannot be undone: {obstacle}")
-    if found.state is bulk.OperationState.RUNNING:
+    if found.state is bulk.BulkState.RUNNING:
         yield from _stopped(number, at, actor)
         found = yield from _get(number)
     action = bulk.BulkAction.UNDO

@@ -27,7 +27,7 @@ from redrive.stores.operations import jobs
 from redrive.stores.operations.audit import CLOCK_SET_BACK, SYSTEM, UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.schedules import lock, move, put, readable
-from redrive.stores.operations.transitions import end
+from redrive.stores.operations.settlements import end
 from redrive.stores.query import Query, Statements, wakes, writes
 
 

@@ -73,7 +73,7 @@ class UndoneInPart(msgspec.Struct, frozen=True, gc=False):
     steps: str
 
 
-class RunningOperation(msgspec.Struct, frozen=True, gc=False):
+class RunningBulk(msgspec.Struct, frozen=True, gc=False):
     """A bulk operation that has not ended.
 
     Attributes:
@@ -126,7 +126,7 @@ class Vitals(msgspec.Struct, frozen=True, gc=False):
     stranded: tuple[StrandedCount, ...] = ()
     held: tuple[HeldRun, ...] = ()
     in_effect: tuple[UndoneInPart, ...] = ()
-    operations: tuple[RunningOperation, ...] = ()
+    operations: tuple[RunningBulk, ...] = ()
 
     @property
     def alive(self) -> list[WorkerRecord]:
@@ -165,8 +165,7 @@ def examine(now: datetime | None = None, *, machines: Known | None = None) -> St
         tuple(HeldRun(each.name, each.key, each.text, each.at) for each in facts["run"]),
         tuple(UndoneInPart(each.id, each.name, each.key, each.text) for each in facts["undo"]),
         tuple(
-            RunningOperation(each.id, each.name, each.number, each.other, each.key, each.text)
-            for each in facts["operation"]
+            RunningBulk(each.id, each.name, each.number, each.other, each.key, each.text) for each in facts["operation"]
         ),
     )
 

@@ -12,7 +12,7 @@ from redrive.engine.reports import began_at, spread
 from redrive.stores.operations import origins
 from redrive.stores.operations.runs import endings
 from redrive.stores.operations.runs.endings import RunStanding, is_run
-from redrive.stores.operations.transitions import end, put_cancelled, put_unstopped
+from redrive.stores.operations.settlements import end, put_cancelled, put_unstopped
 from redrive.stores.query import Query, Statements
 
 

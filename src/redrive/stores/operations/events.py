@@ -9,23 +9,23 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from redrive.engine.origin import OriginResult
-from redrive.engine.topics import NewEvent, Publish, delivered_event, slot_of
+from redrive.engine.topics import NewTopicEvent, Publish, delivered_event, slot_of
 from redrive.stores.query import Query, Statements, wakes
 
 
 @wakes
-def publish(events: Sequence[NewEvent], *, now: datetime | None = None) -> Statements[None]:
+def publish(events: Sequence[NewTopicEvent], *, now: datetime | None = None) -> Statements[None]:
     """Insert events, all or none, in the order given; ``now`` is the instant of an injected clock."""
     yield from insert(events, now)
 
 
-def insert(events: Sequence[NewEvent], at: datetime | None) -> Statements[None]:
+def insert(events: Sequence[NewTopicEvent], at: datetime | None) -> Statements[None]:
     """Insert events as a part of a larger operation; without an instant they get that of the database."""
     if events:
         yield Query("event_insert", many=[_row(each, at) for each in events])
 
 
-def _row(event: NewEvent, at: datetime | None) -> dict[str, object]:
+def _row(event: NewTopicEvent, at: datetime | None) -> dict[str, object]:
     return {
         "topic": event.topic,
         "key": event.key,

@@ -16,7 +16,7 @@ from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import AttemptRecord, Enqueue, Hold, JobRecord, NewJob
 from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.operations import keys
-from redrive.stores.query import DRAWN, Batch, Query, Rows, Statements, reads, wakes, writes
+from redrive.stores.query import DRAWN, Compound, Query, Rows, Statements, reads, wakes, writes
 
 T = TypeVar("T")
 
@@ -212,7 +212,7 @@ def _place(jobs: Sequence[NewJob], ids: list[int], at: datetime, trace: str | No
 
 def _insert(numbered: Sequence[tuple[int, NewJob]], at: datetime, trace: str | None) -> Statements[None]:
     """Write all rows of new jobs in one batch."""
-    yield Batch(tuple(statements(numbered, at, trace)))
+    yield Compound(tuple(statements(numbered, at, trace)))
 
 
 def statements(numbered: Sequence[tuple[int, NewJob]], at: datetime, trace: str | None = None) -> list[Query]:

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from redrive.engine.keys import SUPERSEDED, KeyChange, key_change, superseded, superseded_note
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Transition
+from redrive.engine.outcome import Settlement
 from redrive.engine.records import Claim, Enqueue, KeyUntil, NewJob, OnConflict
 from redrive.errors import DuplicateJob, StoreBusy
 from redrive.stores.query import Query, Statements
@@ -89,10 +89,10 @@ def drop(job_ids: Sequence[int]) -> Statements[None]:
 # ------------------------------------------------------------------------------------------------------ jobs that move
 
 
-def update(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Statements[dict[int, Transition]]:
-    """Release or take the keys of jobs after their transitions were written.
+def update(pairs: Sequence[tuple[Claim, Settlement]], at: datetime) -> Statements[dict[int, Settlement]]:
+    """Release or take the keys of jobs after their settlements were written.
 
-    Return the transitions of jobs that were closed because another job has their key, by lease.
+    Return the settlements of jobs that were closed because another job has their key, by lease.
     """
     moved = [
         (job, move, key_change(job.key_until, move.before, move.state)) for job, move in pairs if job.key is not None

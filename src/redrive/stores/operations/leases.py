@@ -16,20 +16,20 @@ import msgspec
 from redrive.engine.frozen import UnreadablePolicy, is_readable
 from redrive.engine.lease import ATTEMPT_LIMIT, GRACE, limit_of
 from redrive.engine.lifecycle import LifecycleEvent, State
-from redrive.engine.outcome import Lost, Outcome, Succeeded, Suspended, Transition, Unreadable
+from redrive.engine.outcome import Lost, Outcome, Settlement, Succeeded, Suspended, Unreadable
 from redrive.engine.queue import Due
 from redrive.engine.records import AttemptOutcome, Claim, Enqueue, JobRecord, KeyUntil
 from redrive.engine.runs import RunState
 from redrive.engine.settle import decide, set_aside
 from redrive.engine.topics import Publish
 from redrive.policy import format_duration
-from redrive.stores.operations import jobs, keys, limited_queues, origins, transitions
+from redrive.stores.operations import jobs, keys, limited_queues, origins, settlements
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.limited_queues import ClaimFilter, Offer, QueueScan
 from redrive.stores.operations.runs import endings as endings_of_runs
 from redrive.stores.operations.runs import steps as run_steps
-from redrive.stores.operations.transitions import drop_unstopped, put_unstopped
-from redrive.stores.query import DRAWN, Batch, Operation, Query, Statements, reads, wakes_if_any, writes
+from redrive.stores.operations.settlements import drop_unstopped, put_unstopped
+from redrive.stores.query import DRAWN, Compound, Operation, Query, Statements, reads, wakes_if_any, writes
 
 # The time that a claimer waits while other claims take all due jobs.
 CONTENDED = timedelta(milliseconds=10)
@@ -48,8 +48,8 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     # False if the worker is not registered. It must register again; nothing was claimed.
     known: bool = True
     scans: tuple[QueueScan, ...] = ()  # to be passed to the worker's next claim, which continues them
-    # The transitions of jobs with unreadable policies, each with a traceback.
-    held: tuple[tuple[Transition, str], ...] = ()
+    # The settlements of jobs with unreadable policies, each with a traceback.
+    held: tuple[tuple[Settlement, str], ...] = ()
     # True if a job is due and was not taken only because another claim has locked it, or because the rate of its queue
     # is used up, or because the scan of its queue goes on.
     soon: bool = False
@@ -77,7 +77,7 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
 class Settled(msgspec.Struct, frozen=True, gc=False):
     """The result of a settle."""
 
-    moved: tuple[Transition, ...]  # the transitions of the attempts that were settled
+    moved: tuple[Settlement, ...]  # the settlements of the attempts that were settled
     lost: frozenset[int]  # lease ids that were not current: nothing was written for them
     cancelled: frozenset[int] = frozenset()  # those of the lost that were cancelled while they ran
 
@@ -139,15 +139,15 @@ def claim(
     return Claimed((), None if rest is None else max(rest, CONTENDED), soon=soon, scans=open_scans)
 
 
-def _hold(unreadable: Sequence[Claim], at: datetime) -> Statements[tuple[tuple[Transition, str], ...]]:
+def _hold(unreadable: Sequence[Claim], at: datetime) -> Statements[tuple[tuple[Settlement, str], ...]]:
     """Hold jobs with unreadable policies."""
     held = []
     for each in unreadable:
         assert isinstance(each.policy, UnreadablePolicy)  # the caller has checked
         held.append((each, decide(each, Unreadable(each.policy.why, policy=True), at, 0.0), each.policy.trace))
     if held:
-        yield from origins.write_all([(claim, transition) for claim, transition, _ in held], at)
-    return tuple((transition, trace) for _, transition, trace in held)
+        yield from origins.write_all([(claim, settlement) for claim, settlement, _ in held], at)
+    return tuple((settlement, trace) for _, settlement, trace in held)
 
 
 def _take(
@@ -163,12 +163,12 @@ def _take(
     first = (beat, Query("take", {"name": "lease", "count": count}))
     rows: Sequence[Claim]
     if not any(offer.jobs for offer in offers):
-        rows = yield Batch((*first, Query("claim", {**params, **where}, into=Claim)))
+        rows = yield Compound((*first, Query("claim", {**params, **where}, into=Claim)))
         return sorted(rows, key=_BY_DUE_TIME)
     served = {name: where[name] for name in ("queues", "excluded", "tasks")}
     heads: Sequence[Due] = yield Query("heads", {**served, "now": at, "count": count}, into=Due)
     ids = limited_queues.choose(heads, offers, at, count)
-    rows = yield Batch((*first, Query("claim_chosen", {**params, "ids": ids}, into=Claim)))
+    rows = yield Compound((*first, Query("claim_chosen", {**params, "ids": ids}, into=Claim)))
     yield from limited_queues.note_starts(rows, offers, at)
     places = {number: place for place, number in enumerate(ids)}
     return sorted(rows, key=lambda each: places[each.id])
@@ -219,23 +219,23 @@ def _makes_work(ending: Ending) -> bool:
 
 def _settle(endings: Sequence[Ending], stopped: Collection[int], now: datetime | None) -> Statements[Settled]:
     at = yield from instant(now)
-    plain: list[Transition] = []
-    ends: list[tuple[Claim, Outcome, Transition]] = []
+    plain: list[Settlement] = []
+    ends: list[tuple[Claim, Outcome, Settlement]] = []
     for ending in endings:
-        transition = decide(ending.claim, ending.outcome, at, ending.sample)
+        settlement = decide(ending.claim, ending.outcome, at, ending.sample)
         if isinstance(ending.outcome, Succeeded) and not ending.claim.catching:
-            plain.append(transition)
+            plain.append(settlement)
         else:
-            ends.append((ending.claim, ending.outcome, transition))
+            ends.append((ending.claim, ending.outcome, settlement))
     other = yield from endings_of_runs.undo_before_end(ends, at)
-    parked = [transition for _, transition in other if transition.run is not None]
+    parked = [settlement for _, settlement in other if settlement.run is not None]
     if parked:
         if any(map(run_steps.begins_undo, parked)):
             # Their calls are dropped, which locks the runs of their children. Those may end here, too, and jobs are
             # locked before runs.
             yield Query("jobs_lock", {"ids": sorted({each.claim.id for each in endings})}, into=JobRecord)
         yield from run_steps.write_parked(parked, at)
-    done = yield from transitions.write(other, at)
+    done = yield from settlements.write(other, at)
     if plain:
         alone = len(plain) == len(endings) and not any(map(_has_more, endings))
         current = yield from _write_successes(plain, at, alone=alone)
@@ -251,7 +251,7 @@ def _settle(endings: Sequence[Ending], stopped: Collection[int], now: datetime |
     if len(done) == len(endings):
         yield from drop_unstopped(stopped)
         return Settled(tuple(done.values()), frozenset())
-    missed = [each for each in (*(transition for _, transition in other), *plain) if each.lease_id not in done]
+    missed = [each for each in (*(settlement for _, settlement in other), *plain) if each.lease_id not in done]
     already, cancelled = yield from _missed(missed)
     lost = frozenset(each.lease_id for each in missed) - already
     ended = {each.lease_id for each in missed} - {e.claim.lease_id for e in endings if e.unstopped}
@@ -260,10 +260,10 @@ def _settle(endings: Sequence[Ending], stopped: Collection[int], now: datetime |
     return Settled(moved, lost, cancelled)
 
 
-def _missed(missed: Sequence[Transition]) -> Statements[tuple[frozenset[int], frozenset[int]]]:
+def _missed(missed: Sequence[Settlement]) -> Statements[tuple[frozenset[int], frozenset[int]]]:
     """Return the leases of attempts that an earlier settle has written, and of those that were cancelled."""
-    before = yield from transitions.closed_before(missed)
-    already = {each.lease_id for each in missed if transitions.is_settled(each, before.get(each.lease_id))}
+    before = yield from settlements.closed_before(missed)
+    already = {each.lease_id for each in missed if settlements.is_settled(each, before.get(each.lease_id))}
     lost = {each.lease_id for each in missed} - already
     return frozenset(already), frozenset(each for each in lost if before.get(each) == AttemptOutcome.CANCELLED)
 
@@ -279,7 +279,7 @@ def _settle_one(ending: Ending, now: datetime | None) -> Statements[bool]:
 
 # A caller repeats a settle if its reply was lost. If the first one was committed, its leases are no longer current, as
 # they would be after a sweep. The history has an entry under such a lease: the attempt is then settled, not lost.
-def _is_unfinished(done: Mapping[int, Transition], ending: Ending) -> bool:
+def _is_unfinished(done: Mapping[int, Settlement], ending: Ending) -> bool:
     """Return True if the end was written and another attempt may follow."""
     moved = done.get(ending.claim.lease_id)
     return moved is not None and moved.state is not State.SUCCEEDED
@@ -292,7 +292,7 @@ def _has_more(ending: Ending) -> bool:
     return more or not isinstance(outcome, Succeeded) or outcome.result is not None or bool(outcome.effects)
 
 
-def _write_successes(plain: Sequence[Transition], at: datetime, *, alone: bool) -> Statements[set[int]]:
+def _write_successes(plain: Sequence[Settlement], at: datetime, *, alone: bool) -> Statements[set[int]]:
     """Write successes without a catch, which differ only in their results, and return the leases that were current.
 
     ``alone`` is True if nothing else is written for them.
@@ -324,10 +324,10 @@ def sweep(
     gone: Collection[int] = (),
     grace: timedelta = GRACE,
     now: datetime | None = None,
-) -> Statements[tuple[Transition, ...]]:
+) -> Statements[tuple[Settlement, ...]]:
     """End the leases of dead workers, and of attempts that exceeded their hard timeout by `grace`.
 
-    None are left to sweep if the transitions are fewer than the budget. ``every`` is the interval of the caller's
+    None are left to sweep if the settlements are fewer than the budget. ``every`` is the interval of the caller's
     sweeps (None counts all time); ``gone`` are workers that are known to be dead before their leases have expired.
     """
     at = yield from instant(now)
@@ -345,10 +345,10 @@ def sweep(
     done = yield from origins.write_all(decided, at)
     over = (lost for lost, each in decided if each.event is not LifecycleEvent.SET_ASIDE and lost.lease_id in done)
     yield from put_unstopped(over)
-    return tuple(done[transition.lease_id] for _, transition in decided if transition.lease_id in done)
+    return tuple(done[settlement.lease_id] for _, settlement in decided if settlement.lease_id in done)
 
 
-def _decide_lost(lost: Claim, at: datetime, grace: timedelta) -> Transition:
+def _decide_lost(lost: Claim, at: datetime, grace: timedelta) -> Settlement:
     return (
         decide(lost, Lost(_describe_loss(lost, at - grace)), at, 0.0)
         if is_readable(lost.policy)

@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias
 from msgspec.structs import replace
 
 from redrive.engine.origin import Effect, Kind, OriginResult
-from redrive.engine.outcome import Transition
+from redrive.engine.outcome import Settlement
 from redrive.engine.records import Claim, Enqueue
 from redrive.engine.topics import Publish
-from redrive.stores.operations import crons, events, jobs, transitions
+from redrive.stores.operations import crons, events, jobs, settlements
 from redrive.stores.operations.machines import finish as transition_ends
 from redrive.stores.operations.refresh import finish
 from redrive.stores.operations.refresh.items import ItemMove
@@ -42,16 +42,16 @@ _WRITERS: Final[Mapping[type[Effect], Callable[[Sequence[Any], datetime], Statem
 }
 
 
-def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Statements[dict[int, Transition]]:
-    """Write transitions and report the ends of jobs; see `redrive.stores.operations.transitions.write`."""
-    done = yield from transitions.write(pairs, at)
+def write_all(pairs: Sequence[tuple[Claim, Settlement]], at: datetime) -> Statements[dict[int, Settlement]]:
+    """Write settlements and report the ends of jobs; see `redrive.stores.operations.settlements.write`."""
+    done = yield from settlements.write(pairs, at)
     return (yield from notify(done, at))
 
 
-def notify(done: dict[int, Transition], at: datetime) -> Statements[dict[int, Transition]]:
-    """Report the ends of the jobs of these transitions, and write their effects; most jobs have neither.
+def notify(done: dict[int, Settlement], at: datetime) -> Statements[dict[int, Settlement]]:
+    """Report the ends of the jobs of these settlements, and write their effects; most jobs have neither.
 
-    Return the transitions, those of failed attempts at refreshes with what follows.
+    Return the settlements, those of failed attempts at refreshes with what follows.
     """
     reports: list[OriginResult] = []
     effects: list[Effect] = []
@@ -68,7 +68,7 @@ def notify(done: dict[int, Transition], at: datetime) -> Statements[dict[int, Tr
     return done if not moved else {lease: _followed(each, moved.get(each.job_id)) for lease, each in done.items()}
 
 
-def _followed(ended: Transition, moved: ItemMove | None) -> Transition:
+def _followed(ended: Settlement, moved: ItemMove | None) -> Settlement:
     return ended if moved is None else replace(ended, next_refresh=finish.next_refresh(moved))
 
 

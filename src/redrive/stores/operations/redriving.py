@@ -33,7 +33,7 @@ from redrive.stores.operations.keys import UNIQUE, Holder, KeyRequest, find, tak
 from redrive.stores.operations.machines.rows import end_moves, put
 from redrive.stores.operations.machines.rows import lock as lock_instances
 from redrive.stores.operations.runs.again import prepare
-from redrive.stores.query import Batch, Query, Statements, reads, wakes, writes
+from redrive.stores.query import Compound, Query, Statements, reads, wakes, writes
 
 
 def restart(jobs: Sequence[JobRecord]) -> Statements[dict[int, str]]:
@@ -78,7 +78,7 @@ def _begin(instances: Sequence[InstanceRecord]) -> Statements[None]:
     if moves:
         running = [replace(each, status=MoveStatus.RUNNING, finished_at=None, error=None) for each in moves]
         queries.append(end_moves(running))
-    yield Batch(tuple(queries))
+    yield Compound(tuple(queries))
 
 
 # The smallest number of jobs that is read at once.

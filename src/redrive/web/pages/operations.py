@@ -9,9 +9,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from redrive.app.operators.operations import bulk_options
+from redrive.app.operators.bulk import bulk_options
 from redrive.app.protocol import Procedure
-from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, OperationState, scoped
+from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, BulkState, scoped
 from redrive.engine.commands import LIMIT
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import Rate
@@ -88,7 +88,7 @@ class OperationAction(Form, frozen=True, gc=False):
     """
 
     action: Literal["stop", "undo"]
-    state: OperationState | None = None
+    state: BulkState | None = None
 
 
 class BatchesQuery(msgspec.Struct, frozen=True, gc=False):
@@ -188,7 +188,7 @@ class OperationLine(msgspec.Struct, frozen=True, gc=False):
     rate: str | None
     queue: str | None
     why: str | None
-    state: OperationState
+    state: BulkState
     bound_id: str
     frozen_at: datetime
     matched: int | None
@@ -242,7 +242,7 @@ def operation_list(_: Site, request: Request) -> Procedure[Page]:
     limit = request.limit(SHOWN)
     found: tuple[BulkOperation, ...] = yield bulk.select(before_id=before, limit=limit + 1)
     items = tuple(_line(each) for each in found[:limit])
-    running = sum(each.state is OperationState.RUNNING for each in items)
+    running = sum(each.state is BulkState.RUNNING for each in items)
     title = f"({running} running) Operations" if running else "Operations"
     data = OperationList(items, items[-1].id if len(found) > limit else None)
     return Page(title, data, next={"before": data.before})
@@ -293,7 +293,7 @@ def _kept(kept: tuple[tuple[int, str], ...]) -> tuple[KeptLine, ...]:
 
 def _actions(each: BulkOperation) -> tuple[str, ...]:
     """Return what may be done with an operation."""
-    stop = ("stop",) if each.state is OperationState.RUNNING else ()
+    stop = ("stop",) if each.state is BulkState.RUNNING else ()
     return (*stop, "undo") if each.why_not_undone() is None else stop
 
 

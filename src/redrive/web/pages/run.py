@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from redrive.app.flows.run import Run
-from redrive.app.flows.run_events import EventKind, RunEvent, events_of
+from redrive.app.flows.run_events import RunEvent, RunEventKind, events_of
 from redrive.app.protocol import Procedure
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.runs import RunRecord, StepKind
@@ -60,7 +60,7 @@ class RunEventLine(msgspec.Struct, frozen=True, gc=False):
     """
 
     at: datetime
-    kind: EventKind
+    kind: RunEventKind
     path: str
     text: str
     failed: bool

@@ -8,7 +8,7 @@ from redrive.engine.machine import DataChange, Ignored, InstanceStatus
 from redrive.errors import ConfigurationError, EventConflict, InstanceNotFound, MachineBusy, MachineFailed, NoTransition
 from redrive.stores.operations import queues
 from redrive.stores.operations.machines import send as sending
-from redrive.stores.operations.machines.rows import InstanceEvent
+from redrive.stores.operations.machines.rows import MachineEvent
 from redrive.stores.operations.machines.send import Busy, Sent, SentStatus
 from redrive.stores.operations.queues import QueueChange
 from tests.stores.helpers import Harness, failed, seconds
@@ -108,7 +108,7 @@ def test_an_ignored_event_changes_nothing(payments: Automaton):
 def test_a_first_event_may_be_ignored_by_the_code(store: Harness):
     """Events that the code ignores before the first transition create nothing but an instance."""
     payments = Automaton(store)
-    given = InstanceEvent("payment", "a", "Noise", b"{}", "x")
+    given = MachineEvent("payment", "a", "Noise", b"{}", "x")
 
     store.do(payments.sending("Created"))
     payments.run()
@@ -141,7 +141,7 @@ def test_a_key_names_one_event(payments: Automaton):
 def test_an_ordered_queue_takes_no_transitions(payments: Automaton):
     """Sends are refused if a queue of the machine is ordered, because transitions have no partition."""
     payments.store.do(queues.change("default", QueueChange(ordered=True), now=payments.store.now))
-    given = InstanceEvent("payment", "a", "Created", b"{}", "x")
+    given = MachineEvent("payment", "a", "Created", b"{}", "x")
 
     with pytest.raises(ConfigurationError, match="queue 'default' is ordered"):
         payments.store.do(sending.send(given, lambda _: Ignored(), queues=["default"], now=payments.store.now))

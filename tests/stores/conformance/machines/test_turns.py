@@ -7,16 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from redrive.engine.machine import (
-    EventSource,
     InstanceStatus,
     MachineDefinition,
     MachineState,
+    MoveSource,
     MoveStatus,
     StateTimeout,
 )
 from redrive.errors import EventConflict
 from redrive.stores.operations.machines.send import Sent, SentStatus
-from redrive.stores.operations.machines.turns import EventTurn
+from redrive.stores.operations.machines.turns import MachineTurn
 from tests.stores.helpers import Harness, failed
 from tests.stores.machines import DAY, Automaton, payment, statuses
 
@@ -30,7 +30,7 @@ def test_a_timeout_fires_at_its_instant(payments: Automaton):
     payments.store.wait(1)
 
     (turn,) = payments.turns()
-    assert ("Expired", EventSource.TIMEOUT, "paid", "expired") == (
+    assert ("Expired", MoveSource.TIMEOUT, "paid", "expired") == (
         turn.event,
         turn.source,
         turn.from_state,
@@ -300,7 +300,7 @@ def test_code_without_a_state_leaves_its_timeout(store: Harness):
 
 
 @pytest.mark.parametrize("turns", [Automaton.turns, Automaton.turn])
-def test_code_without_an_event_leaves_it_in_line(store: Harness, turns: Callable[[Automaton], tuple[EventTurn, ...]]):
+def test_code_without_an_event_leaves_it_in_line(store: Harness, turns: Callable[[Automaton], tuple[MachineTurn, ...]]):
     """Waiting events that a worker's code does not have stay first in their line until other code takes them."""
     new = Automaton(store)
     new.walk("Created")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from redrive.engine.topics import Dead, NewEvent, Order
+from redrive.engine.topics import Dead, NewTopicEvent, Order
 from redrive.stores.opening import open_store
 from redrive.stores.operations import events, jobs
 from redrive.stores.operations.topics import subscriptions
@@ -127,8 +127,8 @@ def topic(request: pytest.FixtureRequest) -> tuple[str, dict[str, str]]:
     store = open_store(url)
     definition = SubscriptionDefinition("pay", "log", Order.STRICT, Dead.HOLD, None, 1, "beginning", new().policy)
     store.run(subscriptions.declare([definition], now=T0))
-    store.run(events.publish([NewEvent("other", b"1", "P")] * 20, now=T0))
-    store.run(events.publish([NewEvent("pay", b"1", "P")], now=T0))
+    store.run(events.publish([NewTopicEvent("other", b"1", "P")] * 20, now=T0))
+    store.run(events.publish([NewTopicEvent("pay", b"1", "P")], now=T0))
     store.run(jobs.enqueue([new(payload=None)] * 20_000, now=T0))
     store.close()
     with postgres.connect() as connection:

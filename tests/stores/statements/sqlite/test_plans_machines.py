@@ -9,7 +9,7 @@ import pytest
 
 from redrive.engine.machine import Ignored, InstanceRecord
 from redrive.stores.operations.machines import turns
-from redrive.stores.operations.machines.rows import InstanceEvent, Start
+from redrive.stores.operations.machines.rows import MachineEvent, Start
 from redrive.stores.operations.machines.send import Busy, send
 from redrive.stores.operations.machines.turns import Known
 from redrive.stores.query import Operation
@@ -92,7 +92,7 @@ def started(instance: InstanceRecord, event: str, payload: bytes) -> Start | Ign
     return Start("paid", new()) if event == "Expired" else Ignored()
 
 
-EVENT = InstanceEvent("payment", "hot", "Paid", b"{}", "x")
+EVENT = MachineEvent("payment", "hot", "Paid", b"{}", "x")
 
 ASKED: dict[str, Callable[[], Operation[Any]]] = {
     "a look": lambda: turns.look(KNOWN, now=T0),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from redrive.engine.topics import Dead, NewEvent, Order
+from redrive.engine.topics import Dead, NewTopicEvent, Order
 from redrive.stores.operations import events
 from redrive.stores.operations.topics import subscriptions
 from redrive.stores.operations.topics.subscriptions import SubscriptionDefinition
@@ -92,8 +92,8 @@ def topics() -> Iterator[Callable[[int], Counted]]:
         if count not in known:
             known[count] = database = Counted()
             database.run(subscriptions.declare([definition], now=T0))
-            database.run(events.publish([NewEvent("pay", b"1" * 40, "P")] * count, now=T0))
-            database.run(events.publish([NewEvent("other", b"1", "P")] * 20, now=T0))
+            database.run(events.publish([NewTopicEvent("pay", b"1" * 40, "P")] * count, now=T0))
+            database.run(events.publish([NewTopicEvent("other", b"1", "P")] * 20, now=T0))
         return known[count]
 
     yield make

@@ -16,7 +16,7 @@ from redrive.stores.drivers.postgres.errors import ends_session, is_read_only, t
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import session
-from redrive.stores.query import Batch, Operation, Query, R, Rows, Statements
+from redrive.stores.query import Compound, Operation, Query, R, Rows, Statements
 from redrive.stores.values.postgres import decoder
 
 # The errors of asyncpg when the database refuses or does not answer. InternalClientError ("cannot switch to state")
@@ -131,7 +131,7 @@ async def drive(
     connection: asyncpg.Connection[Any],
     steps: Statements[R],
     settings: PostgresSettings,
-    first: Query | Batch | None = None,
+    first: Query | Compound | None = None,
 ) -> R:
     """Run an operation in a transaction that the caller ends; see `sync.drive`."""
     return await _run(connection, inner_script(steps, settings, first), settings)

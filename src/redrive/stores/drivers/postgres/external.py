@@ -17,7 +17,7 @@ from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.script import Statement, inner_script, lent_statement, notifies
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.operations.admin import identify
-from redrive.stores.query import Batch, Operation, Query, R, Rows, Statements
+from redrive.stores.query import Compound, Operation, Query, R, Rows, Statements
 
 
 def run_on(given: object, operation: Operation[R], settings: PostgresSettings, uid: str) -> R:
@@ -106,7 +106,7 @@ async def _drive(
     connection: psycopg.AsyncConnection[Any],
     steps: Statements[R],
     settings: PostgresSettings,
-    first: Query | Batch | None = None,
+    first: Query | Compound | None = None,
 ) -> R:
     """Run an operation on an asynchronous connection of psycopg, which only users have."""
     script = inner_script(steps, settings, first)

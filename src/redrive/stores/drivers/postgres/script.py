@@ -30,7 +30,7 @@ import msgspec
 from redrive.errors import StoreError
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import begin, composed, prepared
-from redrive.stores.query import Batch, Operation, Query, R, Rows, Statements
+from redrive.stores.query import Compound, Operation, Query, R, Rows, Statements
 from redrive.stores.statements import loader
 
 
@@ -49,7 +49,7 @@ Script: TypeAlias = Generator[Statement, Rows | None, R]
 """A generator of statements that receives their rows and returns the result of the operation."""
 
 
-def inner_script(steps: Statements[R], settings: PostgresSettings, first: Query | Batch | None = None) -> Script[R]:
+def inner_script(steps: Statements[R], settings: PostgresSettings, first: Query | Compound | None = None) -> Script[R]:
     """Return the script of an operation in a transaction that the caller begins and ends.
 
     ``first`` is its first query, if the caller has taken it already.
@@ -57,7 +57,7 @@ def inner_script(steps: Statements[R], settings: PostgresSettings, first: Query 
     return _script(steps, settings, None, bool, first)
 
 
-def notifies(query: Query | Batch, settings: PostgresSettings) -> bool:
+def notifies(query: Query | Compound, settings: PostgresSettings) -> bool:
     """Return True if a query is a whole operation, and itself notifies workers and checks the id of the database."""
     return isinstance(query, Query) and "channel" in prepared(settings.schema)[query.name].names
 
@@ -82,7 +82,7 @@ def _script(
     settings: PostgresSettings,
     own: Operation[R] | None,
     should_notify: Callable[[], bool],
-    first: Query | Batch | None = None,
+    first: Query | Compound | None = None,
 ) -> Script[R]:
     began = own is None
     name = own.name if own is not None and own.writes else None
@@ -91,7 +91,7 @@ def _script(
     try:
         query = first or next(steps)
         while True:
-            final = query.queries[-1] if isinstance(query, Batch) else query
+            final = query.queries[-1] if isinstance(query, Compound) else query
             kind = "own" if final.own else loader.headers("postgres")[final.name].get("transaction")
             if own is not None and not began and (settings.pgbouncer or kind is None):
                 yield Statement(begin(settings, writes=own.writes), commits=committed)

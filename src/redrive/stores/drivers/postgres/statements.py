@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from redrive.stores.drivers.postgres.settings import PostgresSettings
-from redrive.stores.query import Batch, Query
+from redrive.stores.query import Compound, Query
 from redrive.stores.statements import loader
 from redrive.stores.values.postgres import arguments
 
@@ -92,7 +92,7 @@ def prepared(schema: str) -> Mapping[str, CompiledStatement]:
 
 
 def composed(
-    query: Query | Batch, schema: str, channel: str | None = None, uid: str | None = None
+    query: Query | Compound, schema: str, channel: str | None = None, uid: str | None = None
 ) -> tuple[str, Sequence[Any]]:
     """Return one statement for a query or a batch, and the values of its parameters.
 
@@ -100,7 +100,7 @@ def composed(
     ``channel``. Only a statement with the parameter ``uid`` checks the id of the database.
     """
     every = prepared(schema)
-    queries = query.queries if isinstance(query, Batch) else (query,)
+    queries = query.queries if isinstance(query, Compound) else (query,)
     if len(queries) == 1 and (channel is None or "channel" in every[queries[0].name].names):
         statement = every[queries[0].name]
         return statement.text, arguments(queries[0], statement.names, {"channel": channel, "uid": uid})

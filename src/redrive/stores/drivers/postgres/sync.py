@@ -20,7 +20,7 @@ from redrive.stores.drivers.postgres.errors import ends_session, is_read_only, t
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import compiled, durability, session
-from redrive.stores.query import Batch, Operation, Query, R, Rows, Statements
+from redrive.stores.query import Compound, Operation, Query, R, Rows, Statements
 from redrive.stores.values.postgres import decoder
 
 Cursor = psycopg.RawCursor[tuple[Any, ...]]
@@ -122,7 +122,7 @@ def drive(
     connection: psycopg.Connection[Any],
     steps: Statements[R],
     settings: PostgresSettings,
-    first: Query | Batch | None = None,
+    first: Query | Compound | None = None,
 ) -> R:
     """Run an operation in a transaction that the caller ends; after an error PostgreSQL refuses further statements.
 

@@ -15,7 +15,7 @@ from redrive.engine import anchor as anchors
 from redrive.errors import StoreError
 from redrive.stores.drivers.sqlite.errors import UNFIT, translated, translation
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
-from redrive.stores.query import Batch, Query, R, Rows, Statements
+from redrive.stores.query import Compound, Query, R, Rows, Statements
 from redrive.stores.statements import loader
 from redrive.stores.values.sqlite import decoder, encode, pairs
 
@@ -161,8 +161,8 @@ def drive(cursor: sqlite3.Cursor, steps: Statements[R], settings: SQLiteSettings
         return result
 
 
-def _execute(cursor: sqlite3.Cursor, query: Query | Batch) -> Rows:
-    if isinstance(query, Batch):
+def _execute(cursor: sqlite3.Cursor, query: Query | Compound) -> Rows:
+    if isinstance(query, Compound):
         return [_execute(cursor, each) for each in query.queries][-1]
     statement = loader.statements("sqlite")[query.name]
     if query.many is not None:

@@ -18,13 +18,13 @@ from redrive.engine.machine import (
     FAILED,
     DataChange,
     Entered,
-    EventSource,
     FailedTransition,
     InstanceRecord,
     InstanceStatus,
     MoveRecord,
+    MoveSource,
     MoveStatus,
-    NextEvent,
+    NextMachineEvent,
 )
 from redrive.engine.origin import Effect, OriginResult
 from redrive.engine.records import NewJob
@@ -92,7 +92,7 @@ def _unsuccessful(ended: Sequence[tuple[OriginResult, InstanceRecord]]) -> State
 def _count(report: OriginResult, move: MoveRecord | None) -> int:
     """Return how many ids the end of a transition takes, for a next event or for the event of a failure."""
     if _is_move(report):
-        return int(_only(NextEvent, report.effects) is not None)
+        return int(_only(NextMachineEvent, report.effects) is not None)
     return int(not report.has_catch and move is not None and move.failed_to is not None)
 
 
@@ -100,17 +100,17 @@ def _moved(result: _Ended, report: OriginResult, instance: InstanceRecord, ids: 
     assert instance.to_state is not None  # a transition leads somewhere
     assert instance.job_id is not None  # and is a job
     effects = report.effects
-    following, change = _only(NextEvent, effects), _only(DataChange, effects)
+    following, change = _only(NextMachineEvent, effects), _only(DataChange, effects)
     data = instance.data if change is None else change.data
     after = entering(instance, instance.to_state, _only(Entered, effects), at, data=data)
     result.done.setdefault(report.attempt, []).append(instance.job_id)
     if following is not None:
         number = next(ids)
         start = rows.Start(following.to_state, following.job, following.failed_to)
-        event = rows.InstanceEvent(instance.machine, instance.key, following.event, b"", following.digest)
+        event = rows.MachineEvent(instance.machine, instance.key, following.event, b"", following.digest)
         result.added.append(
             rows.new_move(
-                event, number, at, source=EventSource.NEXT, status=MoveStatus.RUNNING, instance=after, start=start
+                event, number, at, source=MoveSource.NEXT, status=MoveStatus.RUNNING, instance=after, start=start
             )
         )
         after = rows.began(after, number, start, following.event)
@@ -169,8 +169,8 @@ def _to_failure(instance: InstanceRecord, move: MoveRecord, error: str, number: 
         instance.machine, instance.key, instance.state, move.to_state or "", move.event or "", error, move.id
     )
     key = f"failed:{move.id}"
-    event = rows.InstanceEvent(instance.machine, instance.key, FAILED, msgspec.json.encode(what), key, key)
-    return rows.new_move(event, number, at, source=EventSource.FAILED_TO, status=MoveStatus.QUEUED, instance=instance)
+    event = rows.MachineEvent(instance.machine, instance.key, FAILED, msgspec.json.encode(what), key, key)
+    return rows.new_move(event, number, at, source=MoveSource.FAILED_TO, status=MoveStatus.QUEUED, instance=instance)
 
 
 def _only(kind: type[E], effects: Sequence[Effect]) -> E | None:

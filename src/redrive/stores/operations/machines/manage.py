@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from redrive.engine.machine import (
     Entered,
-    EventSource,
     InstanceRecord,
     InstanceStatus,
     MoveRecord,
+    MoveSource,
     MoveStatus,
     StrandedCount,
 )
@@ -40,7 +40,7 @@ from redrive.stores.operations.machines.rows import (
     without_failure,
 )
 from redrive.stores.operations.machines.send import refusal
-from redrive.stores.query import Batch, Query, Statements, reads, wakes, writes
+from redrive.stores.query import Compound, Query, Statements, reads, wakes, writes
 
 
 class InstanceCount(msgspec.Struct, frozen=True, gc=False):
@@ -268,8 +268,8 @@ def reset(
     yield from _settle(instance, at)
     after = entering(_without_transition(instance), state, how, at, data=instance.data)
     (number,) = yield from jobs.take("job", 1)
-    moved = _moved(instance, state, EventSource.RESET, number, at, actor)
-    yield Batch((put([after]), insert_moves([moved])))
+    moved = _moved(instance, state, MoveSource.RESET, number, at, actor)
+    yield Compound((put([after]), insert_moves([moved])))
     yield from record(at, actor, "reset", machine=machine, key=key, state=state)
     return after
 
@@ -285,7 +285,7 @@ def delete(machine: str, key: str, *, actor: str = UNKNOWN, now: datetime | None
     _check_idle(instance)
     yield from _settle(instance, at)
     params = {"machine": machine, "key": key}
-    yield Batch((Query("moves_delete", params), Query("instance_delete", params)))
+    yield Compound((Query("moves_delete", params), Query("instance_delete", params)))
     yield from record(at, actor, "delete", machine=machine, key=key)
 
 
@@ -303,7 +303,7 @@ def prune_completed(
     queued = {row[0] for row in (yield Query("instances_queued", {"machine": machine, "keys": old}))}
     keys = [key for key in old if key not in queued]
     where = {"machine": machine, "keys": keys}
-    yield Batch((Query("moves_prune", where), Query("instances_prune", where)))
+    yield Compound((Query("moves_prune", where), Query("instances_prune", where)))
     return Pruned(len(keys), more=len(old) == limit and len(keys) > 0)
 
 
@@ -326,8 +326,8 @@ def migrate(
     if not rows:
         return Migrated((), None)
     ids = yield from jobs.take("job", len(rows))
-    moves = [_moved(row, new, EventSource.MIGRATE, number, at, actor) for row, number in zip(rows, ids, strict=True)]
-    yield Batch((put(entering(row, new, how, at, data=row.data) for row in rows), insert_moves(moves)))
+    moves = [_moved(row, new, MoveSource.MIGRATE, number, at, actor) for row, number in zip(rows, ids, strict=True)]
+    yield Compound((put(entering(row, new, how, at, data=row.data) for row in rows), insert_moves(moves)))
     keys = tuple(row.key for row in rows)
     yield from record(at, actor, "migrate", machine=machine, old=old, new=new, count=len(keys))
     return Migrated(keys, keys[-1] if len(keys) == limit else None)
@@ -392,11 +392,11 @@ def _settle(instance: InstanceRecord, at: datetime) -> Statements[None]:
     ended += yield from skip_failures([instance], at)
     if ended:
         queries.append(end_moves(ended))
-    yield Batch(tuple(queries))
+    yield Compound(tuple(queries))
 
 
 def _moved(  # noqa: PLR0917 - the columns of one row
-    instance: InstanceRecord, state: str, source: EventSource, number: int, at: datetime, actor: str
+    instance: InstanceRecord, state: str, source: MoveSource, number: int, at: datetime, actor: str
 ) -> MoveRecord:
     return MoveRecord(
         id=number,

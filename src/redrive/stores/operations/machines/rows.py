@@ -9,11 +9,11 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.machine import EventSource, Ignored, InstanceRecord, InstanceStatus, MoveRecord, MoveStatus, Waiting
+from redrive.engine.machine import Ignored, InstanceRecord, InstanceStatus, MoveRecord, MoveSource, MoveStatus, Waiting
 from redrive.engine.records import NewJob
 from redrive.errors import InstanceNotFound, NoTransition
 from redrive.stores.operations import jobs
-from redrive.stores.query import Batch, Query, Statements
+from redrive.stores.query import Compound, Query, Statements
 
 #: Larger than every id.
 LAST = 2**63 - 1
@@ -32,7 +32,7 @@ Choose: TypeAlias = Callable[[InstanceRecord | None], Choice]
 """Chooses the transition of one event under the lock of its instance, which is None if it does not exist."""
 
 
-class InstanceEvent(msgspec.Struct, frozen=True, gc=False):
+class MachineEvent(msgspec.Struct, frozen=True, gc=False):
     """An event for an instance.
 
     Attributes:
@@ -123,11 +123,11 @@ def began(instance: InstanceRecord, number: int, start: Start, event: str) -> In
 
 
 def new_move(
-    event: InstanceEvent,
+    event: MachineEvent,
     number: int,
     at: datetime,
     *,
-    source: EventSource,
+    source: MoveSource,
     status: MoveStatus,
     instance: InstanceRecord | None,
     start: Start | None = None,
@@ -189,7 +189,7 @@ def next_moves(instances: Iterable[InstanceRecord]) -> Statements[dict[tuple[str
         {
             "machine": each.machine,
             "key": each.key,
-            "source": EventSource.FAILED_TO if each.waiting is Waiting.FAILURE else None,
+            "source": MoveSource.FAILED_TO if each.waiting is Waiting.FAILURE else None,
         }
         for each in instances
     ]
@@ -202,7 +202,7 @@ def next_moves(instances: Iterable[InstanceRecord]) -> Statements[dict[tuple[str
 
 def skip_failures(instances: Iterable[InstanceRecord], at: datetime) -> Statements[list[MoveRecord]]:
     """Return the rows that end the events of failures which an operator has dealt with, before they had their turns."""
-    many = [{"machine": each.machine, "key": each.key, "source": EventSource.FAILED_TO} for each in instances]
+    many = [{"machine": each.machine, "key": each.key, "source": MoveSource.FAILED_TO} for each in instances]
     rows: Sequence[MoveRecord] = yield Query("moves_next", many=many, into=MoveRecord)
     return [replace(each, status=MoveStatus.SKIPPED, finished_at=at) for each in rows]
 
@@ -230,4 +230,4 @@ def start_moves(started: Iterable[tuple[int, InstanceRecord, Start]]) -> Query:
 def write(new: Mapping[int, NewJob], queries: Iterable[Query], at: datetime) -> Statements[None]:
     """Insert the jobs of transitions and write the rows of their instances, as one batch."""
     inserts = jobs.statements(list(new.items()), at) if new else []
-    yield Batch((*inserts, *queries))
+    yield Compound((*inserts, *queries))

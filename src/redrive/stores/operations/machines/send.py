@@ -15,14 +15,14 @@ from enum import StrEnum
 
 import msgspec
 
-from redrive.engine.machine import EventSource, Ignored, InstanceRecord, InstanceStatus, MoveRecord, MoveStatus
+from redrive.engine.machine import Ignored, InstanceRecord, InstanceStatus, MoveRecord, MoveSource, MoveStatus
 from redrive.errors import ConfigurationError, EventConflict, MachineBusy, MachineFailed, NoTransition
 from redrive.stores.operations import jobs
 from redrive.stores.operations.jobs import NumberBlock, numbers
 from redrive.stores.operations.machines.rows import (
     Choice,
     Choose,
-    InstanceEvent,
+    MachineEvent,
     Start,
     began,
     insert_moves,
@@ -79,7 +79,7 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
 # Round trips on PostgreSQL: one for the numbers, and BEGIN, lock, all writes, COMMIT.
 @wakes
 def send(
-    event: InstanceEvent,
+    event: MachineEvent,
     choose: Choose,
     *,
     busy: Busy = Busy.RAISE,
@@ -108,7 +108,7 @@ def send(
     return sent
 
 
-def _send(event: InstanceEvent, choose: Choose, number: int, at: datetime, *, drop: bool) -> Statements[Sent]:
+def _send(event: MachineEvent, choose: Choose, number: int, at: datetime, *, drop: bool) -> Statements[Sent]:
     while (instance := (yield from lock_idle(event.machine, event.key))) is None:
         choice = choose(None)
         if isinstance(choice, NoTransition):
@@ -127,7 +127,7 @@ def _send(event: InstanceEvent, choose: Choose, number: int, at: datetime, *, dr
 
 
 def _chosen(
-    event: InstanceEvent, instance: InstanceRecord, choice: Choice, number: int, at: datetime
+    event: MachineEvent, instance: InstanceRecord, choice: Choice, number: int, at: datetime
 ) -> Statements[Sent]:
     match choice:
         case NoTransition():
@@ -135,7 +135,7 @@ def _chosen(
         case Ignored():
             if event.event_key is not None:
                 ignored = new_move(
-                    event, number, at, source=EventSource.SEND, status=MoveStatus.IGNORED, instance=instance
+                    event, number, at, source=MoveSource.SEND, status=MoveStatus.IGNORED, instance=instance
                 )
                 yield insert_moves([ignored])
             return Sent(event.machine, event.key, None, SentStatus.IGNORED, instance.state)
@@ -144,21 +144,21 @@ def _chosen(
             return _started(event, number, choice, instance.state)
 
 
-def _create(event: InstanceEvent, start: Start, number: int, at: datetime) -> Statements[bool]:
+def _create(event: MachineEvent, start: Start, number: int, at: datetime) -> Statements[bool]:
     """Insert an instance with its first transition; return False if the instance exists now."""
     row = {"machine": event.machine, "key": event.key, "now": at}
     row |= {"to_state": start.to_state, "job_id": number, "event": event.event}
     if not (yield Query("instance_insert", row)):
         return False
-    move = new_move(event, number, at, source=EventSource.SEND, status=MoveStatus.RUNNING, instance=None, start=start)
+    move = new_move(event, number, at, source=MoveSource.SEND, status=MoveStatus.RUNNING, instance=None, start=start)
     yield from write({number: start.job}, [insert_moves([move])], at)
     return True
 
 
-def begin(event: InstanceEvent, instance: InstanceRecord, start: Start, number: int, at: datetime) -> Statements[None]:
+def begin(event: MachineEvent, instance: InstanceRecord, start: Start, number: int, at: datetime) -> Statements[None]:
     """Begin the transition of an event that was sent now; the instance is locked and free."""
     moves = [
-        new_move(event, number, at, source=EventSource.SEND, status=MoveStatus.RUNNING, instance=instance, start=start)
+        new_move(event, number, at, source=MoveSource.SEND, status=MoveStatus.RUNNING, instance=instance, start=start)
     ]
     if instance.timeout_at is not None and instance.timeout_at <= at:
         moves.append((yield from late(instance, at)))
@@ -170,15 +170,15 @@ def late(instance: InstanceRecord, at: datetime) -> Statements[MoveRecord]:
     """Return the row of a timeout that was due, but another event came first."""
     (number,) = yield from jobs.take("job", 1)
     event = timeout_of(instance)
-    return new_move(event, number, at, source=EventSource.TIMEOUT, status=MoveStatus.LATE, instance=instance)
+    return new_move(event, number, at, source=MoveSource.TIMEOUT, status=MoveStatus.LATE, instance=instance)
 
 
-def timeout_of(instance: InstanceRecord) -> InstanceEvent:
+def timeout_of(instance: InstanceRecord) -> MachineEvent:
     """Return the event of the timeout of an instance; its key names the move that has set it."""
     assert instance.timeout_event is not None  # the caller has checked
     assert instance.timeout_payload is not None
     key = f"timeout:{instance.moves}"
-    return InstanceEvent(instance.machine, instance.key, instance.timeout_event, instance.timeout_payload, key, key)
+    return MachineEvent(instance.machine, instance.key, instance.timeout_event, instance.timeout_payload, key, key)
 
 
 def refusal(instance: InstanceRecord) -> MachineBusy | MachineFailed:
@@ -196,11 +196,11 @@ def refusal(instance: InstanceRecord) -> MachineBusy | MachineFailed:
     )
 
 
-def _started(event: InstanceEvent, number: int, start: Start, state: str | None) -> Sent:
+def _started(event: MachineEvent, number: int, start: Start, state: str | None) -> Sent:
     return Sent(event.machine, event.key, number, SentStatus.STARTED, state, start.to_state)
 
 
-def _answer(event: InstanceEvent) -> Statements[Sent | None]:
+def _answer(event: MachineEvent) -> Statements[Sent | None]:
     """Return the answer to an event with the same key; None if there is none."""
     if event.event_key is None:
         return None
@@ -209,7 +209,7 @@ def _answer(event: InstanceEvent) -> Statements[Sent | None]:
     return _repeated(rows[0], event) if rows else None
 
 
-def _repeated(move: MoveRecord, event: InstanceEvent) -> Sent:
+def _repeated(move: MoveRecord, event: MachineEvent) -> Sent:
     if move.digest != event.digest:
         other = f"{move.event}" if move.event != event.event else f"{move.event} with other content"
         raise EventConflict(
@@ -226,14 +226,14 @@ def _repeated(move: MoveRecord, event: InstanceEvent) -> Sent:
 # -------------------------------------------------------------------------------------------------------------- waiting
 
 
-def _wait(event: InstanceEvent, number: int, at: datetime) -> Statements[Sent]:
+def _wait(event: MachineEvent, number: int, at: datetime) -> Statements[Sent]:
     """Put an event into line."""
     where = {"machine": event.machine, "key": event.key}
     row = where | {"now": at, "to_state": None, "job_id": None, "event": None}
     while not (yield Query("instance_hold", where)):
         if (yield Query("instance_insert", row)):
             break
-    move = new_move(event, number, at, source=EventSource.SEND, status=MoveStatus.QUEUED, instance=None)
+    move = new_move(event, number, at, source=MoveSource.SEND, status=MoveStatus.QUEUED, instance=None)
     if not (yield insert_moves([move])):
         answer = yield from _answer(event)
         assert answer is not None  # its key was taken

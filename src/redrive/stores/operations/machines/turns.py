@@ -20,7 +20,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.machine import EventSource, Ignored, InstanceRecord, InstanceStatus, MoveRecord, MoveStatus, Waiting
+from redrive.engine.machine import Ignored, InstanceRecord, InstanceStatus, MoveRecord, MoveSource, MoveStatus, Waiting
 from redrive.errors.foreign import summary
 from redrive.stores.operations import jobs
 from redrive.stores.operations.clock import instant
@@ -39,7 +39,7 @@ from redrive.stores.operations.machines.rows import (
     write,
 )
 from redrive.stores.operations.machines.send import late, timeout_of
-from redrive.stores.query import Batch, Query, Statements, reads, wakes
+from redrive.stores.query import Compound, Query, Statements, reads, wakes
 
 Resolve: TypeAlias = Callable[[InstanceRecord, str, bytes], Choice]
 """Chooses the transition of a stored event, given by the name of its type and its JSON."""
@@ -63,7 +63,7 @@ class DueTurns(msgspec.Struct, frozen=True, gc=False):
         return self.new or self.startable
 
 
-class EventTurn(msgspec.Struct, frozen=True, gc=False):
+class MachineTurn(msgspec.Struct, frozen=True, gc=False):
     """An event that had its turn.
 
     Attributes:
@@ -76,7 +76,7 @@ class EventTurn(msgspec.Struct, frozen=True, gc=False):
     key: str
     id: int
     event: str
-    source: EventSource
+    source: MoveSource
     status: MoveStatus
     from_state: str | None
     to_state: str | None = None
@@ -92,7 +92,7 @@ class TurnsTaken(msgspec.Struct, frozen=True, gc=False):
             the next look, also if no event had its turn.
     """
 
-    turns: tuple[EventTurn, ...]
+    turns: tuple[MachineTurn, ...]
     marked: int
 
 
@@ -111,7 +111,7 @@ def take_turns(known: Known, resolve: Resolve, *, budget: int, now: datetime | N
     ``budget`` is the largest number of either, for each machine.
     """
     at = yield from instant(now)
-    done: list[EventTurn] = []
+    done: list[MachineTurn] = []
     marked = 0
     for machine in known.machines:
         params = known.params() | {"machine": machine, "count": budget}
@@ -127,7 +127,7 @@ def take_turns(known: Known, resolve: Resolve, *, budget: int, now: datetime | N
 @wakes
 def take_turn(
     known: Known, machine: str, key: str, resolve: Resolve, *, now: datetime | None = None
-) -> Statements[tuple[EventTurn, ...]]:
+) -> Statements[tuple[MachineTurn, ...]]:
     """Start the transition of the first waiting event of an instance, if it is free and not locked."""
     at = yield from instant(now)
     params = {"machine": machine, "key": key, "states": list(known.states)}
@@ -140,7 +140,7 @@ class _NewMove(msgspec.Struct, frozen=True, gc=False):
 
     id: int
     key: str
-    source: EventSource
+    source: MoveSource
 
 
 def _note(machine: str) -> Statements[int]:
@@ -149,13 +149,13 @@ def _note(machine: str) -> Statements[int]:
     if not new:
         return 0
     marks = dict.fromkeys((each.key for each in new), Waiting.EVENT)
-    marks |= {each.key: Waiting.FAILURE for each in new if each.source is EventSource.FAILED_TO}
+    marks |= {each.key: Waiting.FAILURE for each in new if each.source is MoveSource.FAILED_TO}
     rows = [{"machine": machine, "key": key, "waiting": waiting} for key, waiting in marks.items()]
-    yield Batch((Query("instance_mark", many=rows), Query("moves_noted", {"ids": [each.id for each in new]})))
+    yield Compound((Query("instance_mark", many=rows), Query("moves_noted", {"ids": [each.id for each in new]})))
     return len(new)
 
 
-def _time_out(params: Mapping[str, object], resolve: Resolve, at: datetime) -> Statements[list[EventTurn]]:
+def _time_out(params: Mapping[str, object], resolve: Resolve, at: datetime) -> Statements[list[MachineTurn]]:
     due: Sequence[InstanceRecord] = yield Query("machines_overdue", {**params, "now": at}, into=InstanceRecord)
     ids = yield from jobs.take("job", len(due)) if due else _none()
     result = _Turns()
@@ -167,7 +167,7 @@ def _time_out(params: Mapping[str, object], resolve: Resolve, at: datetime) -> S
                 event,
                 number,
                 at,
-                source=EventSource.TIMEOUT,
+                source=MoveSource.TIMEOUT,
                 status=_status(choice),
                 instance=instance,
                 start=choice if isinstance(choice, Start) else None,
@@ -178,7 +178,7 @@ def _time_out(params: Mapping[str, object], resolve: Resolve, at: datetime) -> S
             result.begin(instance, number, choice, event.event)
         else:
             result.instances.append(replace(instance, timeout_at=None, timeout_event=None, timeout_payload=None))
-        result.note(instance, number, event.event, EventSource.TIMEOUT, choice)
+        result.note(instance, number, event.event, MoveSource.TIMEOUT, choice)
     yield from result.write(at)
     return result.turns
 
@@ -255,7 +255,7 @@ class _Turns:
     """The rows to be written for several turns."""
 
     def __init__(self) -> None:
-        self.turns: list[EventTurn] = []
+        self.turns: list[MachineTurn] = []
         self.instances: list[InstanceRecord] = []
         self.moves: list[MoveRecord] = []
         self.started: list[tuple[int, InstanceRecord, Start]] = []
@@ -269,10 +269,10 @@ class _Turns:
         self._new[number] = start
 
     def note(
-        self, instance: InstanceRecord, number: int, event: str, source: EventSource, choice: Start | Ignored | str
+        self, instance: InstanceRecord, number: int, event: str, source: MoveSource, choice: Start | Ignored | str
     ) -> None:
         """Add a turn to the result."""
-        turn = EventTurn(instance.machine, instance.key, number, event, source, _status(choice), instance.state)
+        turn = MachineTurn(instance.machine, instance.key, number, event, source, _status(choice), instance.state)
         if isinstance(choice, Start):
             turn = replace(turn, to_state=choice.to_state)
         elif isinstance(choice, str):

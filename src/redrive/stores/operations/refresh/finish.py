@@ -19,10 +19,10 @@ from redrive.engine.settle import decide
 from redrive.errors import ScheduleError
 from redrive.policy import Failure, Stage
 from redrive.schedule import RefreshOutcome, RefreshState, RefreshTransition, refresh
-from redrive.stores.operations import transitions
+from redrive.stores.operations import settlements
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.refresh.items import ItemMove, declared, lock, with_deadline, write
-from redrive.stores.operations.transitions import end
+from redrive.stores.operations.settlements import end
 from redrive.stores.query import Query, Statements, wakes
 
 # The outcome of an attempt after its deadline.
@@ -218,7 +218,7 @@ def _fail_running(
     claims: Sequence[Claim] = yield Query("open_attempts", {"ids": [job.id for job in running]}, into=Claim)
     states = {job.id: job.state for job in running}
     pairs = [(each, decide(each, OVERDUE, at, next(rolls), state=states[each.id])) for each in claims]
-    done = yield from transitions.write(pairs, at)
+    done = yield from settlements.write(pairs, at)
     reports = [each.report for each in done.values() if each.report is not None]
     return [replace(each, at=items[each.job_id].deadline_at) for each in reports]
 

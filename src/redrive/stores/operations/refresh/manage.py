@@ -31,7 +31,7 @@ from redrive.stores.operations.refresh.items import (
     write,
 )
 from redrive.stores.operations.schedules import put, readable
-from redrive.stores.operations.transitions import end
+from redrive.stores.operations.settlements import end
 from redrive.stores.query import Query, Statements, wakes, writes
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from redrive.engine.lifecycle import State
 from redrive.engine.origin import Kind
-from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Transition
+from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Settlement
 from redrive.engine.records import Claim, JobRecord
 from redrive.engine.runs import UNDO_MARK, StepError, StepRecord
 from redrive.engine.settle import decide
@@ -52,9 +52,9 @@ def steps_of(ids: Iterable[int]) -> Statements[dict[int, list[StepRecord]]]:
 
 
 def undo_before_end(
-    ends: Sequence[tuple[Claim, Outcome, Transition]], at: datetime
-) -> Statements[list[tuple[Claim, Transition]]]:
-    """Return transitions, changed for the runs that would end and have steps to take back."""
+    ends: Sequence[tuple[Claim, Outcome, Settlement]], at: datetime
+) -> Statements[list[tuple[Claim, Settlement]]]:
+    """Return settlements, changed for the runs that would end and have steps to take back."""
     ids = [claim.id for claim, outcome, each in ends if each.state in _ENDED and is_run(claim) and not _undone(outcome)]
     if not ids:
         return [(claim, each) for claim, _, each in ends]
@@ -70,15 +70,15 @@ def _undone(outcome: Outcome) -> bool:
 
 
 def _before_end(
-    claim: Claim, outcome: Outcome, dead: Transition, rows: Sequence[StepRecord], at: datetime
-) -> Transition:
+    claim: Claim, outcome: Outcome, dead: Settlement, rows: Sequence[StepRecord], at: datetime
+) -> Settlement:
     error = _error(dead, outcome)
     if mark_of(rows) is not None:
         return die_undoing(dead, rows, error)
     return undo_first(claim, dead, error, at) if standing(rows) else dead
 
 
-def _error(dead: Transition, outcome: Outcome) -> StepError:
+def _error(dead: Settlement, outcome: Outcome) -> StepError:
     types = outcome.failure.types if isinstance(outcome, Failed) else ()
     if dead.state is State.CANCELLED:
         return StepError((), dead.note or "", "CANCELLED")
@@ -86,7 +86,7 @@ def _error(dead: Transition, outcome: Outcome) -> StepError:
 
 
 # A run counts its crashes anew after each row: its steps may be many, and each may kill its worker once.
-def lost(claims: Sequence[Claim], whys: Sequence[str], at: datetime) -> Statements[list[tuple[Claim, Transition]]]:
+def lost(claims: Sequence[Claim], whys: Sequence[str], at: datetime) -> Statements[list[tuple[Claim, Settlement]]]:
     """Decide the ends of runs with workers that were lost."""
     by_run = (yield from steps_of(claim.id for claim in claims)) if claims else {}
     decided = []
@@ -95,14 +95,14 @@ def lost(claims: Sequence[Claim], whys: Sequence[str], at: datetime) -> Statemen
         began = any(row.lease_id == claim.lease_id for row in rows)
         known = msgspec.structs.replace(claim, crashes=0) if began else claim
         end = Lost(why)
-        transition = decide(known, end, at, 0.0)
-        if transition.state is State.DEAD:
-            error = _error(transition, end)
+        settlement = decide(known, end, at, 0.0)
+        if settlement.state is State.DEAD:
+            error = _error(settlement, end)
             if mark_of(rows) is not None:
-                transition = lost_undoing(known, transition, rows, error, at)
+                settlement = lost_undoing(known, settlement, rows, error, at)
             else:
-                transition = _before_end(known, end, transition, rows, at)
-        decided.append((known, transition))
+                settlement = _before_end(known, end, settlement, rows, at)
+        decided.append((known, settlement))
     return decided
 
 

@@ -20,11 +20,11 @@ from msgspec.structs import asdict, replace
 
 from redrive.engine import runs
 from redrive.engine.origin import Kind
-from redrive.engine.outcome import RunChange, Transition
+from redrive.engine.outcome import RunChange, Settlement
 from redrive.engine.records import Claim, JobRecord
 from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepsAnswer, StepsWritten, decided, resolve
 from redrive.stores.operations.clock import instant
-from redrive.stores.query import Batch, Query, Statements, writes
+from redrive.stores.query import Compound, Query, Statements, writes
 
 GOES_ON = "that run goes on without it"
 RESTARTS = "that run begins again"
@@ -200,12 +200,12 @@ def _is_simple(batch: StepBatch) -> bool:
     return all(isinstance(each, NewStep) and each.ref is None and each.path != runs.UNDO_MARK for each in batch.steps)
 
 
-def begins_undo(parked: Transition) -> bool:
+def begins_undo(parked: Settlement) -> bool:
     """Return True if the rows of a run that is parked begin its undos."""
     return parked.run is not None and any(row.path == runs.UNDO_MARK for row in parked.run.steps)
 
 
-def write_parked(parked: Sequence[Transition], at: datetime) -> Statements[None]:
+def write_parked(parked: Sequence[Settlement], at: datetime) -> Statements[None]:
     """Write the rows of runs that are parked, before their jobs: a parked run has no lease any more."""
     given = [
         StepBatch(each.job_id, each.lease_id, change.steps, change.values)
@@ -242,7 +242,7 @@ def write(batches: Sequence[StepBatch], at: datetime) -> Statements[list[StepsWr
     answers = yield from _write(decisions, at)
     undoing = [row.run_id for each in answers for row in each.steps if row.path == runs.UNDO_MARK]
     if undoing:
-        yield Batch(drop_calls(sorted(undoing), TAKES_BACK, at))
+        yield Compound(drop_calls(sorted(undoing), TAKES_BACK, at))
     return answers
 
 
@@ -341,7 +341,7 @@ def _answer(
     return StepsWritten(StepsAnswer.WRITTEN, tuple(kept), found)
 
 
-def park(moved: Iterable[Transition], at: datetime) -> Statements[None]:
+def park(moved: Iterable[Settlement], at: datetime) -> Statements[None]:
     """Write what follows for runs after their attempts were given back, after their jobs."""
     changed = [each for each in moved if each.run is not None]
     restarted = [(each.job_id, each.run) for each in changed if each.run is not None and each.run.arguments is not None]
@@ -354,7 +354,7 @@ def park(moved: Iterable[Transition], at: datetime) -> Statements[None]:
         yield Query("waits_drop", {"ids": list(pruned), "open": still_open})
         callers = [each.job_id for each in changed if each.run is not None and each.run.drops]
         if callers:
-            yield Batch(drop_calls(callers, GOES_ON, at, still_open))
+            yield Compound(drop_calls(callers, GOES_ON, at, still_open))
     parked = [each.job_id for each in changed if each.run is not None and each.run.held is None]
     if parked:
         paused = [each.job_id for each in changed if each.run is not None and each.run.paused]
@@ -365,7 +365,7 @@ def park(moved: Iterable[Transition], at: datetime) -> Statements[None]:
 
 def _restart(restarted: Sequence[tuple[int, RunChange]], at: datetime) -> Statements[None]:
     ids = [number for number, _ in restarted]
-    yield Batch(drop_calls(ids, RESTARTS, at))
+    yield Compound(drop_calls(ids, RESTARTS, at))
     yield Query("run_restart", many=[{"run_id": number, "set_values": change.values} for number, change in restarted])
     yield Query("run_payloads", many=[{"job_id": number, "payload": change.arguments} for number, change in restarted])
     yield Query("steps_forget", {"ids": ids})

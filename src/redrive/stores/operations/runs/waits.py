@@ -26,7 +26,7 @@ from redrive.stores.operations.audit import record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.runs import steps
 from redrive.stores.operations.runs.steps import ENDED, Arrivals, arrivals, drop_calls
-from redrive.stores.query import Batch, Query, Statements, reads, wakes, writes
+from redrive.stores.query import Compound, Query, Statements, reads, wakes, writes
 
 #: The signals, and the emitted values, that one transaction offers.
 BUDGET = 1_000
@@ -105,7 +105,7 @@ def _check_name(name: str) -> None:
 def child_ended(reports: Sequence[OriginResult], at: datetime) -> Statements[None]:
     """Send a signal to the runs that wait for these ended ones, and cancel the runs that these wait for."""
     ids = [each.job_id for each in reports]
-    yield Batch((Query("child_ended", {"ids": ids, "name": CHILD_SIGNAL, "now": at}), *drop_calls(ids, ENDED, at)))
+    yield Compound((Query("child_ended", {"ids": ids, "name": CHILD_SIGNAL, "now": at}), *drop_calls(ids, ENDED, at)))
 
 
 @reads

@@ -13,14 +13,14 @@ import msgspec
 from msgspec.structs import replace
 
 from redrive.engine.origin import Effect
-from redrive.engine.outcome import Outcome, Transition
+from redrive.engine.outcome import Outcome, Settlement
 from redrive.engine.records import Claim, NewJob
 from redrive.engine.settle import decide
-from redrive.engine.topics import FEEDER_LINE, Order, Shard, StoredEvent, SubscriptionRecord
+from redrive.engine.topics import FEEDER_LINE, Order, Shard, SubscriptionRecord, TopicEvent
 from redrive.errors import LeaseLost
 from redrive.stores.operations import jobs, origins
 from redrive.stores.operations.clock import instant
-from redrive.stores.query import DRAWN, Batch, Query, Statements, reads, writes
+from redrive.stores.query import DRAWN, Compound, Query, Statements, reads, writes
 
 # The events of a small window, which is read at once by the index on transaction ids.
 SMALL = 2000
@@ -28,7 +28,7 @@ SMALL = 2000
 # The events of one page of a large window.
 PAGE = 1000
 
-Ends: TypeAlias = tuple[tuple[Claim, Transition], ...]
+Ends: TypeAlias = tuple[tuple[Claim, Settlement], ...]
 """Claims of first attempts, and how they ended."""
 
 
@@ -133,7 +133,7 @@ class Turned(msgspec.Struct, frozen=True, gc=False):
 
     shard: Shard
     moved: bool = False
-    events: tuple[StoredEvent, ...] = ()
+    events: tuple[TopicEvent, ...] = ()
     complete: bool = False
     large: bool = False
     settled: Ends = ()
@@ -246,7 +246,7 @@ def _shard(row: _Locked) -> Shard:
     return Shard(**{name: getattr(row, name) for name in Shard.__struct_fields__})
 
 
-def _noted(shard: Shard, events: Sequence[StoredEvent], progress: FeedProgress) -> Shard:
+def _noted(shard: Shard, events: Sequence[TopicEvent], progress: FeedProgress) -> Shard:
     """Return the shard with the last event that may be handed out from now on, and the event that cannot be read."""
     ahead = events[-1].id if events else shard.at_id if progress.resting else shard.ahead_id
     stuck_id, stuck_why = progress.stuck or (None, None)
@@ -266,8 +266,8 @@ def _read(shard: Shard, subscription: SubscriptionRecord, reading: Reading, edge
         "shard": shard.shard,
     }
     if opens or not reading.large:
-        query = Query("feed_near", {**params, "after": after, "count": SMALL + 1}, into=StoredEvent)
-        events: Sequence[StoredEvent] = yield query
+        query = Query("feed_near", {**params, "after": after, "count": SMALL + 1}, into=TopicEvent)
+        events: Sequence[TopicEvent] = yield query
         if not events and opens:
             # The window is not stored, except at the end of the shard.
             return Turned(window.closed() if window.final else shard, complete=True)
@@ -276,7 +276,7 @@ def _read(shard: Shard, subscription: SubscriptionRecord, reading: Reading, edge
     if after == 0:
         first = yield Query("feed_first", {name: params[name] for name in ("topic", "seen", "until")})
         after = first[0][0] - 1
-    events = yield Query("feed_far", {**params, "after": after, "count": PAGE}, into=StoredEvent)
+    events = yield Query("feed_far", {**params, "after": after, "count": PAGE}, into=TopicEvent)
     return Turned(window, events=tuple(events), complete=len(events) < PAGE, large=True)
 
 
@@ -326,7 +326,7 @@ def _divert(lease: Lease, diverted: Sequence[Diverted], at: datetime) -> Stateme
         return ()
     params = {"now": at, "worker_id": lease.worker_id, "count": len(tried), "salt": DRAWN}
     take = Query("take", {"name": "lease", "count": len(tried)})
-    claims: Sequence[Claim] = yield Batch((take, Query("claim_chosen", {**params, "ids": list(tried)}, into=Claim)))
+    claims: Sequence[Claim] = yield Compound((take, Query("claim_chosen", {**params, "ids": list(tried)}, into=Claim)))
     pairs = []
     for claim in claims:
         each = tried[claim.id]

@@ -18,7 +18,7 @@ from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.origin import of_feeder
 from redrive.engine.records import JobRecord, NewJob
 from redrive.errors import IllegalMove, SubscriptionNotFound
-from redrive.stores.operations import jobs, transitions
+from redrive.stores.operations import jobs, settlements
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.topics import cluster
@@ -237,7 +237,7 @@ def move(
     for each in pending:
         if each.state not in FINAL:
             job = yield from jobs.lock(each.id)
-            ended += yield from transitions.end(job, at, f"the subscription was moved to {to}")
+            ended += yield from settlements.end(job, at, f"the subscription was moved to {to}")
     yield from record(at, actor, "move", topic=topic, subscription=name, to=str(to), cancelled=ended)
     return ended
 
@@ -356,9 +356,9 @@ def _cannot_skip(known: topics.SubscriptionRecord, event_id: int | None, held: I
 def _end(job: JobRecord, at: datetime, why: str) -> Statements[None]:
     """End a delivery that has not ended as dead; its last error stays."""
     if job.state is State.RUNNING:
-        yield from transitions.put_unstopped([job])
+        yield from settlements.put_unstopped([job])
     if job.lease_id is not None:
-        yield from transitions.put_cancelled(job, at, why)
+        yield from settlements.put_cancelled(job, at, why)
     yield Query("delivery_end", {"id": job.id, "now": at, "note": why})
 
 
@@ -372,7 +372,7 @@ def forget(topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None 
     for each in shards:
         feeder: Sequence[JobRecord] = yield Query("job_lock", {"id": each.job_id}, into=JobRecord)
         for job in feeder:
-            yield from transitions.end(job, at, "the subscription was deleted")
+            yield from settlements.end(job, at, "the subscription was deleted")
     yield Query("shards_lock", _key(known), into=topics.Shard)
     yield Query("subscription_delete", {"topic": topic, "name": name})
     yield from record(at, actor, "forget", topic=topic, subscription=name)

@@ -1,4 +1,4 @@
--- The statements of operations/transitions.py.
+-- The statements of operations/settlements.py.
 
 -- name: suspend
 -- Let attempts wait for an external completion, each if its lease is still current, and return these leases.

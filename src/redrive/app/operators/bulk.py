@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from redrive.app.arguments import checked_count, checked_filter
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.clock import SystemClock
-from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, OperationState, scoped
+from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, BulkState, scoped
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import Rate
 from redrive.engine.records import Filter
@@ -19,19 +19,19 @@ from redrive.stores.operations.bulk import BulkLine, BulkPreview
 from redrive.stores.query import Operation
 
 LONGEST = 1.0
-"""The longest time between two polls while an operation runs, in seconds: it may be stopped, and others start."""
+"""The longest time between two polls while a bulk operation runs, in seconds: it may be stopped, and others start."""
 
 BUSY = 0.5
 """Seconds until the next poll while another process writes a batch."""
 
 
-class Operations:
+class BulkOperations:
     """The bulk operations of an App, as ``app.operations``.
 
-    An operation is prepared by `preview`, which changes nothing, and begun by `start`. It is carried out in batches of
-    at most 500 jobs, each a transaction of its own, by every worker, by ``redrive web`` and by `finish`, whichever is
-    first. If a process dies, the others go on after its last batch. Jobs that reach their state after the preview are
-    not changed.
+    A bulk operation is prepared by `preview`, which changes nothing, and begun by `start`. It is carried out in batches
+    of at most 500 jobs, each a transaction of its own, by every worker, by ``redrive web`` and by `finish`, whichever
+    is first. If a process dies, the others go on after its last batch. Jobs that reach their state after the preview
+    are not changed.
     """
 
     def __init__(self, app: AppProtocol) -> None:
@@ -40,7 +40,7 @@ class Operations:
     def preview(
         self, action: BulkAction | str, where: Filter, *, queue: str | None = None, why: str | None = None
     ) -> BulkPreview:
-        """Count the jobs that an operation would change, and those that would stay, with the reasons.
+        """Count the jobs that a bulk operation would change, and those that would stay, with the reasons.
 
         At most 10,000 jobs are counted.
 
@@ -59,7 +59,7 @@ class Operations:
     async def apreview(
         self, action: BulkAction | str, where: Filter, *, queue: str | None = None, why: str | None = None
     ) -> BulkPreview:
-        """Count the jobs that an operation would change; see `preview`."""
+        """Count the jobs that a bulk operation would change; see `preview`."""
         return await self._app.store.arun(self._preview(action, where, queue, why))
 
     def _preview(
@@ -72,7 +72,7 @@ class Operations:
     def start(self, found: BulkPreview, *, rate: str | None = None, actor: str | None = None) -> BulkOperation:
         """Start the operation of a preview, and return it.
 
-        If an equal operation runs already, return that one, so that a repeated call starts nothing twice.
+        If an equal bulk operation runs already, return that one, so that a repeated call starts nothing twice.
 
         Args:
             found: the preview.
@@ -93,7 +93,7 @@ class Operations:
         return bulk.start(found, rate=speed, actor=actor or self._app.actor, now=self._app.now())
 
     def get(self, number: int) -> BulkOperation:
-        """Read an operation.
+        """Read a bulk operation.
 
         Raises:
             OperationNotFound: there is none with this id.
@@ -101,19 +101,19 @@ class Operations:
         return self._app.store.run(bulk.get(checked_count(number, "the id of an operation")))
 
     async def aget(self, number: int) -> BulkOperation:
-        """Read an operation; see `get`."""
+        """Read a bulk operation; see `get`."""
         return await self._app.store.arun(bulk.get(checked_count(number, "the id of an operation")))
 
     def select(self, *, before_id: int | None = None, limit: int = 100) -> tuple[BulkOperation, ...]:
-        """Read operations with ids below ``before_id``, newest first."""
+        """Read bulk operations with ids below ``before_id``, newest first."""
         return self._app.store.run(bulk.select(before_id=before_id, limit=limit))
 
     async def aselect(self, *, before_id: int | None = None, limit: int = 100) -> tuple[BulkOperation, ...]:
-        """Read operations; see `select`."""
+        """Read bulk operations; see `select`."""
         return await self._app.store.arun(bulk.select(before_id=before_id, limit=limit))
 
     def batches(self, number: int) -> Iterator[BulkLine]:
-        """Read the lines of the audit log about an operation, oldest first: its batches with the ids of the jobs."""
+        """Read the lines of the audit log about a bulk operation, oldest first: its batches with their jobs."""
         after: int | None = 0
         while after is not None:
             found = self._app.store.run(bulk.lines(number, after_id=after))
@@ -121,7 +121,7 @@ class Operations:
             after = found[-1].id if found else None
 
     async def abatches(self, number: int) -> AsyncIterator[BulkLine]:
-        """Read the lines of the audit log about an operation; see `batches`."""
+        """Read the lines of the audit log about a bulk operation; see `batches`."""
         after: int | None = 0
         while after is not None:
             found = await self._app.store.arun(bulk.lines(number, after_id=after))
@@ -130,7 +130,7 @@ class Operations:
             after = found[-1].id if found else None
 
     def stop(self, number: int, *, actor: str | None = None) -> BulkOperation:
-        """End an operation after the batch under way. Jobs that it has changed stay as they are.
+        """End a bulk operation after the batch under way. Jobs that it has changed stay as they are.
 
         Raises:
             OperationNotFound: there is none with this id.
@@ -139,11 +139,11 @@ class Operations:
         return self._app.store.run(bulk.stop(number, actor=actor or self._app.actor, now=self._app.now()))
 
     async def astop(self, number: int, *, actor: str | None = None) -> BulkOperation:
-        """End an operation; see `stop`."""
+        """End a bulk operation; see `stop`."""
         return await self._app.store.arun(bulk.stop(number, actor=actor or self._app.actor, now=self._app.now()))
 
     def undo(self, number: int, *, actor: str | None = None) -> BulkOperation:
-        """Start an operation that takes a redrive or a cancel back, and return it. One that runs is stopped first.
+        """Start a bulk operation that takes a redrive or a cancel back, and return it. One that runs is stopped first.
 
         Of a redrive, the jobs that have not started are cancelled. Of a cancel, the jobs start again, each not before
         it was due and with the retries that it had left. Jobs that have changed since stay as they are. A repolicy
@@ -156,31 +156,31 @@ class Operations:
         return self._app.store.run(bulk.undo(number, actor=actor or self._app.actor, now=self._app.now()))
 
     async def aundo(self, number: int, *, actor: str | None = None) -> BulkOperation:
-        """Start an operation that takes another one back; see `undo`."""
+        """Start a bulk operation that takes another one back; see `undo`."""
         return await self._app.store.arun(bulk.undo(number, actor=actor or self._app.actor, now=self._app.now()))
 
     # ------------------------------------------------------------------------------------------------ carrying out
 
     def finish(self, number: int) -> BulkOperation:
-        """Carry out an operation to its end, together with other processes, and return it.
+        """Carry out a bulk operation to its end, together with other processes, and return it.
 
         Raises:
             OperationNotFound: there is none with this id.
         """
-        while (found := self.get(number)).state is OperationState.RUNNING:
+        while (found := self.get(number)).state is BulkState.RUNNING:
             if run(self._app.store, self._carry_out(number)) is None:
                 SystemClock().sleep(_rest(found))
         return found
 
     async def afinish(self, number: int) -> BulkOperation:
-        """Carry out an operation to its end; see `finish`."""
-        while (found := await self.aget(number)).state is OperationState.RUNNING:
+        """Carry out a bulk operation to its end; see `finish`."""
+        while (found := await self.aget(number)).state is BulkState.RUNNING:
             if await arun(self._app.store, self._carry_out(number)) is None:
                 await SystemClock().asleep(_rest(found))
         return found
 
     async def aturn(self) -> float | None:
-        """Write the batch that is due first, and return the seconds until the next poll; None if no operation runs."""
+        """Write the batch that is due first, and return the seconds until the next poll; None if none runs."""
         found = await self._app.store.arun(bulk.look(now=self._app.now()))
         if found is None:
             return None
@@ -201,17 +201,17 @@ class Operations:
         batch = yield bulk.carry_out(number, now=self._app.now())
         if batch is None:
             return None
-        operation: BulkOperation = batch.operation
-        if batch.ids and operation.action in (BulkAction.CANCEL, BulkAction.UNDO) and heard("redrive.jobs", INFO):
+        done: BulkOperation = batch.bulk
+        if batch.ids and done.action in (BulkAction.CANCEL, BulkAction.UNDO) and heard("redrive.jobs", INFO):
             from redrive.app.events import emit_cancelled
 
             these = Filter(ids=batch.ids, state=State.CANCELLED, limit=len(batch.ids), oldest_first=True)
             emit_cancelled((yield admin.select(these)))
-        return operation
+        return done
 
 
 def _rest(found: BulkOperation) -> float:
-    """Return the seconds until the next poll of an operation without a due batch."""
+    """Return the seconds until the next poll of a bulk operation without a due batch."""
     return min(BUSY, max(found.spacing.total_seconds(), 0.01))
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from redrive.engine.frozen import freeze
 from redrive.engine.lifecycle import FINAL, LifecycleEvent, State
 from redrive.engine.origin import Kind
-from redrive.engine.outcome import Transition
+from redrive.engine.outcome import Settlement
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, JobRecord, NewJob
 from redrive.engine.settle import CATCH_HISTORY
 from redrive.stores.operations import keys
@@ -23,14 +23,14 @@ _OPEN = frozenset({LifecycleEvent.WAIT, LifecycleEvent.SET_ASIDE})
 _ANSWERS = frozenset({AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED})
 
 
-def write(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Statements[dict[int, Transition]]:
-    """Write transitions, each entirely or not at all: job, history, result, catch job, caught parent, key.
+def write(pairs: Sequence[tuple[Claim, Settlement]], at: datetime) -> Statements[dict[int, Settlement]]:
+    """Write settlements, each entirely or not at all: job, history, result, catch job, caught parent, key.
 
-    Return the transitions under leases that were current, by lease. One differs from its argument if another job has
+    Return the settlements under leases that were current, by lease. One differs from its argument if another job has
     the key now. The schedules that created the jobs are not notified; see `redrive.stores.operations.origins`.
     """
     done: set[int] = set()
-    # The transitions of a batch share one statement of each kind.
+    # The settlements of a batch share one statement of each kind.
     waiting = [_still_open(each) for _, each in pairs if each.event is LifecycleEvent.WAIT]
     if waiting:
         done.update(row[0] for row in (yield Query("suspend", many=waiting)))
@@ -46,13 +46,13 @@ def write(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Statements
     return {each.lease_id: each for _, each in written} | (yield from keys.update(written, at))
 
 
-def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Statements[None]:
+def _write_rest(pairs: Sequence[tuple[Claim, Settlement]], at: datetime) -> Statements[None]:
     """Write the rows that belong to ended attempts besides the job itself."""
-    transitions = [transition for _, transition in pairs]
+    settlements = [settlement for _, settlement in pairs]
     # The history entry of a success is the row of its job.
     closed = [
         {name: getattr(each.closed, name) for name in AttemptRecord.__struct_fields__}
-        for each in transitions
+        for each in settlements
         if each.closed is not None and each.closed.outcome is not AttemptOutcome.SUCCEEDED
     ]
     if closed:
@@ -64,17 +64,17 @@ def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Stat
     ]
     if older:
         yield Query("attempts_forget", many=older)
-    results = [{"job_id": each.job_id, "result": each.result} for each in transitions if each.result is not None]
+    results = [{"job_id": each.job_id, "result": each.result} for each in settlements if each.result is not None]
     if results:
         yield Query("result_put", many=results)
-    caught = [{"job_id": each.caught, "now": at} for each in transitions if each.caught is not None]
+    caught = [{"job_id": each.caught, "now": at} for each in settlements if each.caught is not None]
     if caught:
         yield Query("caught", many=caught)
     yield from insert([_catch_job(claim, each.catch) for claim, each in pairs if each.catch is not None], at)
 
 
-def _still_open(transition: Transition) -> dict[str, object]:
-    return {name: getattr(transition, name) for name in ("job_id", "lease_id", "scheduled_at", "note")}
+def _still_open(settlement: Settlement) -> dict[str, object]:
+    return {name: getattr(settlement, name) for name in ("job_id", "lease_id", "scheduled_at", "note")}
 
 
 _WRITTEN = (
@@ -84,19 +84,19 @@ _WRITTEN = (
 _VALUES = operator.attrgetter(*_WRITTEN)
 
 
-def _columns(transition: Transition, at: datetime) -> dict[str, object]:
-    columns = dict(zip(_WRITTEN, _VALUES(transition), strict=True))
-    columns["by_rule"] = list(transition.by_rule) or None
-    columns["finished_at"] = at if transition.state in FINAL else None
-    columns["fingerprint"] = _fingerprint(transition)
+def _columns(settlement: Settlement, at: datetime) -> dict[str, object]:
+    columns = dict(zip(_WRITTEN, _VALUES(settlement), strict=True))
+    columns["by_rule"] = list(settlement.by_rule) or None
+    columns["finished_at"] = at if settlement.state in FINAL else None
+    columns["fingerprint"] = _fingerprint(settlement)
     return columns
 
 
 # A failed attempt of a refresh is retried by its schedule, and no operator has to: it is in no group that is redriven.
-def _fingerprint(transition: Transition) -> str | None:
-    if transition.seen is None or (transition.origin or "").startswith(f"{Kind.REFRESH}:"):
+def _fingerprint(settlement: Settlement) -> str | None:
+    if settlement.seen is None or (settlement.origin or "").startswith(f"{Kind.REFRESH}:"):
         return None
-    return transition.seen.fingerprint
+    return settlement.seen.fingerprint
 
 
 def _catch_job(claim: Claim, task: str) -> NewJob:
@@ -112,21 +112,21 @@ def _catch_job(claim: Claim, task: str) -> NewJob:
     )
 
 
-def closed_before(missed: Sequence[Transition]) -> Statements[dict[int, str]]:
-    """Return the outcome that the history has for the lease of each transition that could not be written."""
+def closed_before(missed: Sequence[Settlement]) -> Statements[dict[int, str]]:
+    """Return the outcome that the history has for the lease of each settlement that could not be written."""
     params = {"job_ids": [each.job_id for each in missed], "lease_ids": [each.lease_id for each in missed]}
     return dict((yield Query("closed_before", params)))
 
 
-def is_settled(transition: Transition, outcome: str | None) -> bool:
+def is_settled(settlement: Settlement, outcome: str | None) -> bool:
     """Return True if an earlier commit with a lost reply settled this end under its lease.
 
     ``outcome`` is the outcome of the attempt in the history, if there is one.
     """
-    if transition.event is LifecycleEvent.WAIT:
+    if settlement.event is LifecycleEvent.WAIT:
         # The external completion may arrive before the handler has returned `Pending`.
         return outcome in _ANSWERS
-    return transition.closed is not None and transition.closed.outcome.value == outcome
+    return settlement.closed is not None and settlement.closed.outcome.value == outcome
 
 
 # The worker that runs it loses the lease, so a late completion changes nothing. The schedule that created the job is

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from redrive import App, Filter, observe
-from redrive.engine.bulk import BulkAction, OperationState
+from redrive.engine.bulk import BulkAction, BulkState
 from redrive.engine.lifecycle import State
 from redrive.errors import ConfigurationError
 
@@ -33,7 +33,7 @@ def test_an_operation_is_previewed_started_and_finished(three: App):
         ended = three.operations.finish(begun.id)
 
     assert (3, BulkAction.CANCEL, "ann") == (found.matched, begun.action, begun.actor)
-    assert (OperationState.DONE, 3) == (ended.state, ended.done)
+    assert (BulkState.DONE, 3) == (ended.state, ended.done)
     assert [1, 2, 3] == [each.job_id for each in events if isinstance(each, observe.JobCancelled)]
     assert {("wrong", State.CANCELLED)} == {(three.job(n).record.note, three.job(n).state) for n in (1, 2, 3)}
 
@@ -51,7 +51,7 @@ def test_operations_have_asynchronous_methods(three: App):
         while await on.aturn() is not None:
             pass
         assert [2, 1] == [each.id for each in await on.aselect()]
-        assert OperationState.DONE is (await on.aget(undo.id)).state
+        assert BulkState.DONE is (await on.aget(undo.id)).state
         return [each.ids async for each in on.abatches(undo.id) if each.ids]
 
     assert [(1,)] == asyncio.run(run())
