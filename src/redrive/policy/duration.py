@@ -8,6 +8,7 @@ than `LONGEST` are cut to it, so that ``now + delay`` stays a valid date.
 from __future__ import annotations
 
 import re
+import sys
 from datetime import timedelta
 from math import inf, isfinite
 from typing import TypeAlias
@@ -86,6 +87,11 @@ def seconds(value: Duration) -> float:
     if not isfinite(number) or number < 0:
         raise PolicyValueError(f"{value!r} is not a duration: it must be zero or more, and finite")
     return number
+
+
+# From Python 3.13 on, the C code of `datetime` looks its module up; without this reference a call that is retried while
+# the interpreter ends would find it gone.
+_KEPT = sys.modules.get("_datetime")
 
 
 def span(number: float) -> timedelta:
