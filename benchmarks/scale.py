@@ -35,7 +35,7 @@ from redrive.app.app import App
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter, Hold
 from redrive.stores.operations import admin, queues
-from redrive.web.routes import sections
+from redrive.operate.table import sections
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -18,9 +18,9 @@ from typer.core import TyperArgument
 from typer.main import get_command
 
 from redrive.cli import cli
-from redrive.cli.remote import CALLS
 from redrive.engine.lifecycle import TABLE, LifecycleEvent
-from redrive.web.charts.timeline import Bar, draw
+from redrive.operate.charts.timeline import Bar, draw
+from redrive.operate.table import ROWS
 from redrive.web.openapi import document
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def commands() -> dict[str, str]:
 def remote_commands() -> str:
     """Write the commands that work through a URL as a list in Markdown."""
     groups: dict[str, list[str]] = {}
-    for words in CALLS:
+    for words in sorted({each for row in ROWS for each in row.words if "--" not in each}):
         group, _, name = words.partition(" ")
         groups.setdefault(group, []).append(name)
     lines = (f"* `{group}`" + (f": {', '.join(names)}" if any(names) else "") for group, names in groups.items())

@@ -26,12 +26,12 @@ from starlette.applications import Starlette
 
 import redrive
 from redrive.clock import SystemClock
+from redrive.operate.exchange import Dev, Site
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import leases, workers
 from redrive.testing import VirtualClock, drain
 from redrive.web import Credentials, Role, User, create_app
 from redrive.web.asgi import Dashboard
-from redrive.web.exchange import Dev, Site
 
 PAGES = {
     "overview": "/",

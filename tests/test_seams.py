@@ -13,6 +13,6 @@ def test_every_seam_has_a_provider_of_the_declared_form():
     promised = [name for name in vars(Runner) if not name.startswith("_")]
 
     operations = ["policy_operators", "policy_to_dict", "policy_from_dict", "composed_schedules"]
-    assert ["in_process", *operations] == list(seams)
+    assert ["in_process", *operations, "command_line", "main"] == list(seams)
     assert all(seam() for seam in (*seams.values(), *redrive.seams.FAILURE_READERS.values()))
     assert [] == [verb for verb in promised if not callable(getattr(seams["in_process"](), verb, None))]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from redrive.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from redrive import observe
     from redrive.app.app import App
@@ -92,8 +94,6 @@ __all__ = [
     "resume",
     "retry",
 ]
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "App": "redrive.app.app",

@@ -15,8 +15,10 @@ from typing import Any
 __all__ = [
     "FAILURE_READERS",
     "Seam",
+    "command_line",
     "composed_schedules",
     "in_process",
+    "main",
     "policy_from_dict",
     "policy_operators",
     "policy_to_dict",
@@ -70,3 +72,7 @@ FAILURE_READERS: Mapping[str, Seam] = {
     "redis": Seam("redrive.contrib.redis.replies:failure_of"),
     "sqlalchemy": Seam("redrive.contrib.sqlalchemy:failure_of"),
 }
+
+# The command line and its entry point. Django looks for the command of ``manage.py`` inside of its integration.
+command_line = Seam("redrive.cli:cli")
+main = Seam("redrive.cli:main")

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from docs.generate import commands
 from redrive import App, errors
 from redrive.cli import cli
+from redrive.operate.table import ROWS, sections
 from redrive.stores.drivers.sqlite import SQLiteSettings
-from redrive.web.routes import ROUTES, sections
 from tests.architecture.source import DOCS, ROOT, headings, markdown, name
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def test_the_tour_shows_the_dashboard():
     """Each entry of the navigation has a light and a dark picture, all pictures are shown, and take less than 2 MB."""
     pictures = {path.name: path.stat().st_size for path in (DOCS / "screenshots").iterdir()}
     entries = {path for _, path in sections()}
-    pages = {route.template.removesuffix(".html") for route in ROUTES if route.template and route.path in entries}
+    pages = {route.template.removesuffix(".html") for route in ROWS if route.template and route.path in entries}
     shown = re.findall(r"{{ picture_(\w+) }}", (DOCS / "how-to" / "tour.md").read_text())
 
     assert set() == pages - set(shown)

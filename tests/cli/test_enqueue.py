@@ -25,9 +25,8 @@ def invoke(*words: str) -> str:
 def test_a_job_is_enqueued_with_its_arguments(shop: App):
     """Take the arguments by position or by name, and print the id."""
     assert "job 1 of charge is enqueued\n" == invoke("charge", "--args", "[5]")
-    assert {"id": 2, "task": "charge", "created": True} == json.loads(
-        invoke("charge", "--kwargs", '{"cents": 7}', "--json")
-    )
+    made = json.loads(invoke("charge", "--kwargs", '{"cents": 7}', "--json"))
+    assert {"job": "2", "run": None, "created": True, "note": "job 2 of charge is enqueued"} == made
     assert ["default", "default"] == [job.queue for job in shop.jobs.select()]
 
 

@@ -38,25 +38,25 @@ def test_groups_are_listed(redrive, failed: App):
     table = " ".join(redrive("errors", "list", "shop:app").out.split())
 
     assert {("refund", "no card for <argument>", 2), ("later", "\x1b[<n>mred", 0)} == {
-        (row["task"], row["title"], row["dead"]) for row in rows
+        (row["task"], row["title"], row["dead"]["value"]) for row in rows
     }
     assert ("refund", 2) == (dead["task"], sum(dead["hours"]))
-    assert dead["fingerprint"] in table
+    assert dead["id"] in table
     assert "\x1b" not in table
 
 
 def test_a_group_is_shown_with_what_to_do(redrive, failed: App):
     """Print the facts of a group, and commands that list and redrive exactly its jobs."""
     (row,) = [json.loads(line) for line in redrive("errors", "list", "shop:app", "--dead", "--json").out.splitlines()]
-    name = row["fingerprint"]
+    name = row["id"]
     output = redrive("errors", "show", "shop:app", name).out
     listed = redrive("jobs", "list", "shop:app", "--state", "dead", "--group", name, "--json").out.splitlines()
 
     assert f"group {name}  ValueError: no card for <argument>" in output
     assert "dead now: 2" in output
     assert f"redrive jobs redrive shop:app --group {name} --rate 100/s" in output
-    assert row == json.loads(redrive("errors", "show", "shop:app", name, "--json").out)
-    assert {name} == {json.loads(line)["fingerprint"] for line in listed}
+    assert row == json.loads(redrive("errors", "show", "shop:app", name, "--json").out)["group"]
+    assert {name} == {json.loads(line)["group"] for line in listed}
     assert "2 jobs are redriven\n" == redrive("jobs", "redrive", "shop:app", "--group", name).out
     assert "dead now: 0" in redrive("errors", "show", "shop:app", name).out
 
@@ -73,7 +73,7 @@ def test_unknown_groups_are_named(redrive, failed: App):
 def test_groups_are_muted_and_unmuted(redrive, failed: App):
     """Groups are muted for a span or until they fail again, with the user in the audit log, and that is taken back."""
     (row,) = [json.loads(line) for line in redrive("errors", "list", "shop:app", "--dead", "--json").out.splitlines()]
-    name = row["fingerprint"]
+    name = row["id"]
 
     assert f"group {name} is muted for 24h\n" == redrive("errors", "mute", "shop:app", name, "--for", "24h").out
     assert ", until 2" in redrive("errors", "show", "shop:app", name).out

@@ -240,7 +240,7 @@ def test_json_is_exact(hostile: ModuleType, redrive: Callable[..., Output]):
     key = json.loads(redrive("schedules", "show", "hostile:app", "refresh" + EVIL, EVIL, "--json").out)
 
     assert {EVIL, "dies" + EVIL} <= {job["task"] for job in listed}
-    assert ({EVIL: EVIL}, EVIL) == (shown["progress"]["details"], shown["history"][0]["error"])
+    assert ({EVIL: EVIL}, EVIL) == (shown["progress"], shown["attempts"][0]["error"])
     assert (EVIL, EVIL) == (done["actor"], key["key"])
 
 

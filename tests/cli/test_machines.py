@@ -113,7 +113,7 @@ def test_machines_are_listed_with_their_states(bank: ModuleType, redrive: Redriv
         ["payment", "review", "0", "0", "0", "0", "-"],
     ] == rows(out)
     document = json.loads(redrive("machines", "list", "bank:app", "--json").out)
-    assert ("payment", True, 3) == (document["machine"], document["declared"], len(document["states"]))
+    assert ("payment", True, 5) == (document["name"], document["declared"], len(document["states"]))
 
 
 def test_instances_are_listed(bank: ModuleType, redrive: Redrive):
@@ -129,7 +129,7 @@ def test_instances_are_listed(bank: ModuleType, redrive: Redrive):
     assert "... the first 1; --after a or --limit shows more\n" == page.err
     assert "to paid on Paid, job 5: negative [b]amount" in redrive("machines", "list", "bank:app", "payment").out
     lines = redrive("machines", "list", "bank:app", "payment", "--json").out.splitlines()
-    assert [("a", {"amount": 7})] == [(each["key"], each["data"]) for each in map(json.loads, lines)][:1]
+    assert [("a", 1)] == [(each["key"], each["moves"]) for each in map(json.loads, lines)][:1]
 
 
 def test_an_instance_is_shown_with_its_history(bank: ModuleType, redrive: Redrive):
@@ -150,7 +150,10 @@ def test_an_instance_is_shown_with_its_history(bank: ModuleType, redrive: Redriv
     assert "transition: to paid on Paid, job 5: negative [b]amount: dead: " in failed
     assert "failed  created -> paid, on Paid, by send, key webhook--1, error: negative [b]amount" in failed
     document = json.loads(redrive("machines", "show", "bank:app", "payment", "c", "--json").out)
-    assert ("failed", ["failed", "moved"]) == (document["status"], [each["status"] for each in document["history"]])
+    assert ("failed", ["failed", "moved"]) == (
+        document["instance"]["status"],
+        [each["status"] for each in document["history"]],
+    )
 
 
 def test_a_busy_instance_is_shown(bank: ModuleType, redrive: Redrive):
@@ -178,7 +181,7 @@ def test_a_machine_is_shown(bank: ModuleType, redrive: Redrive):
 
     assert out.startswith("machine payment\n  (start)      -- Created ")
     assert "failed: c: to paid on Paid, job 5: negative [b]amount\n" in out
-    assert {"from": None, "to": "created", "on": "Created"} == document["transitions"][0]
+    assert {"source": None, "target": "created", "event": "Created"} == document["transitions"][0]
 
 
 def test_instances_without_code_are_shown(bank: ModuleType, redrive: Redrive):
@@ -218,6 +221,8 @@ def test_a_failed_transition_is_retried_or_skipped(bank: ModuleType, redrive: Re
         "payment/c: created, running\n" == redrive("machines", "skip", "bank:app", "payment", "c", "--actor", "ann").out
     )
     assert ["skip", "retry"] == [each.action for each in bank.app.database.audit() if each.actor == "ann"]
+    idle = redrive("machines", "retry", "bank:app", "payment", "a")
+    assert (1, True) == (idle.status, "has no transition to retry" in idle.err)
     refused = redrive("machines", "skip", "bank:app", "payment", "c")
     assert (1, True) == (refused.status, "only a failed transition can be skipped" in refused.err)
 

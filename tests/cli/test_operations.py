@@ -37,8 +37,8 @@ def test_operations_are_json(shop: App, redrive: Callable[..., Output]):
     listed = json.loads(redrive("operations", "list", "shop:app", "--json").out)
     shown = json.loads(redrive("operations", "show", "shop:app", "1", "--json").out)
 
-    assert ("done", {"task": "charge"}, 1) == (listed["state"], listed["wanted"], listed["done"])
-    assert [[], [1]] == [each["ids"] for each in shown["batches"]]
+    assert ("done", "task:charge", 1) == (listed["state"], listed["q"], listed["done"])
+    assert [[], ["1"]] == [each["ids"] for each in shown["batches"]]
 
 
 def test_an_operation_is_stopped(shop: App, redrive: Callable[..., Output]):

@@ -111,8 +111,8 @@ def test_a_run_is_shown_with_its_timeline(store: ModuleType, redrive: Redrive):
         "2        wait shipped: ok, 7",
         "attempt 1: succeeded",
     ] == [line[27:].split(" 5", 1)[0].split(" 1h")[0] if "next" in line else line[27:] for line in lines[-6:]]
-    assert ["charge", "shipped"] == [step["name"] for step in document["steps"]]
-    assert ("succeeded", "charge-100, parcel 7") == (document["state"], document["result"])
+    assert ["charge", "late"] == [name for _, name in document["steps"]] + document["unread"]
+    assert ("succeeded", "charge-100, parcel 7") == (document["run"]["state"], document["result"])
 
 
 def test_steps_that_wait_for_a_retry_are_listed(store: ModuleType, redrive: Redrive):

@@ -67,7 +67,7 @@ def test_a_subscription_that_delivers_nothing_has_the_commands_that_let_it_go_on
     assert f"to clear it: redrive jobs retry clicked:app 2, or {skip}\n" in shown
     assert re.search(r"held by event 1 \(job 2\), attempt 1, next at [^:]+:\d\d:\d\d UTC: 1\n", shown)
     document = json.loads(redrive("topics", "show", "clicked:app", "clicks", "count", "--json").out)
-    assert ["1"] == [each["error"] for each in document["held_by"]]
+    assert ["1"] == [each["error"] for each in document["subscription"]["held_by"]]
 
     drain(clicked.app, within="2h")
     clicked.count.pause()

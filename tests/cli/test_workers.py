@@ -51,7 +51,7 @@ def test_workers_can_be_printed_as_json(shop: App):
     (row,) = (json.loads(line) for line in invoke("list", "shop:app", "--json").splitlines())
 
     assert ("here:1", True, 0, ["mail"], None) == tuple(
-        row[name] for name in ("name", "alive", "running", "queues", "tasks")
+        row[name] for name in ("name", "alive", "busy", "queues", "tasks")
     )
 
 
@@ -75,7 +75,7 @@ def test_a_running_worker_shows_its_version_and_its_slots(shop: App):
     job = look.enqueue()
     row = json.loads(asyncio.run(work()))
 
-    assert (__version__, 1, 3, True) == (row["version"], row["running"], row["concurrency"], row["alive"])
+    assert (__version__, 1, 3, True) == (row["version"], row["busy"], row["slots"], row["alive"])
 
 
 def test_a_list_without_workers_names_the_command_that_starts_one(shop: App):

@@ -103,7 +103,15 @@ def test_hidden_sites_remove_all_texts():
 
 
 @pytest.mark.parametrize(
-    ("raw", "value"), [(None, None), (b"", None), (b"[1]", [1]), (b"\xff", "\N{REPLACEMENT CHARACTER}"), (b"{", "{")]
+    ("raw", "value"),
+    [
+        (None, None),
+        (b"", None),
+        (b"[1]", [1]),
+        (b"\xff", "\N{REPLACEMENT CHARACTER}"),
+        (b'"a\xff"', "a\N{REPLACEMENT CHARACTER}"),
+        (b"{", "{"),
+    ],
 )
 def test_documents_are_decoded(raw: bytes | None, value: object):
     """Values that are no JSON are shown as text."""

@@ -19,18 +19,18 @@ from schemathesis.specs.openapi import checks
 
 import redrive
 from docs import generate
-from redrive.app.tasks.job import Job
 from redrive.engine.counters import ErrorLine, TallyRows
 from redrive.engine.error_groups import OTHER
 from redrive.engine.lifecycle import State
 from redrive.errors import StoreUnreachable
+from redrive.operate.exchange import Request
+from redrive.operate.problems import kinds
+from redrive.operate.table import ROWS
 from redrive.runtime.worker import Worker
-from redrive.stores.operations import counters, requests
+from redrive.stores.operations import counters, redriving, requests
 from redrive.web import Account, Role, User, Users, create_app, hash_token, once
-from redrive.web.api import API, kinds
-from redrive.web.exchange import Request
+from redrive.web.api import API
 from redrive.web.openapi import document
-from redrive.web.routes import ROUTES
 from tests import postgres
 from tests.selection import sized
 from tests.stores.helpers import T0
@@ -179,8 +179,8 @@ def test_the_description_is_valid():
     calls = [call for methods in described["paths"].values() for verb, call in methods.items() if verb != "servers"]
 
     validate(described)
-    assert len(calls) == len(ROUTES) + 3 == len({call["operationId"] for call in calls})
-    assert [] == [route.path for route in ROUTES if route.template is None and route.form is None]
+    assert len(calls) == len(ROWS) + 3 == len({call["operationId"] for call in calls})
+    assert [] == [route.path for route in ROWS if route.template is None and route.form is None]
 
 
 def test_a_mounted_dashboard_names_its_own_address(client: Client):
@@ -393,7 +393,7 @@ def test_an_unknown_effect_keeps_the_key(app: redrive.App, client: Client, monke
         raise StoreUnreachable("gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Job, "retry", fail)
+        patched.setattr(redriving, "retry", fail)
         lost = client.post(f"{API}/jobs/1", json={"action": "retry"}, headers=key)
     again = client.post(f"{API}/jobs/1", json={"action": "retry"}, headers=key)
 

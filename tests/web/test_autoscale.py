@@ -10,10 +10,10 @@ import pytest
 
 import redrive
 from redrive.engine.queue import QueueSettings
+from redrive.operate.autoscale import mean_of, slots_wanted
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import queues
 from redrive.stores.operations.counters import Throughput
-from redrive.web.pages.autoscale import mean_of, slots_wanted
 from tests.web.client import Operator
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)

@@ -26,8 +26,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, 
 import redrive
 from redrive.clock import SystemClock
 from redrive.engine.explain import span
+from redrive.operate.table import ROWS
 from redrive.web import NoAuth, create_app
-from redrive.web.routes import ROUTES
 from tests.debian import needed
 from tests.selection import ALL
 from tests.web.served import served
@@ -67,7 +67,7 @@ STANDARDS = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
 
 def _pages(*, full: bool) -> list[str]:
     """Return an address of each page of the table of routes; on an empty site those without variable parts."""
-    paths = [EXAMPLES.get(each.path, each.path) for each in ROUTES if each.template is not None]
+    paths = [EXAMPLES.get(each.path, each.path) for each in ROWS if each.template is not None]
     missing = [path for path in paths if "{" in path]
     assert [] == missing, "add an address to EXAMPLES, and its data to tests/web/site.py"
     return (

@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import redrive
+from redrive.operate.charts.calendar import DAYS, MOST, Day, Mark, draw, week
 from redrive.schedule import Schedule
 from redrive.testing import VirtualClock, drain
 from redrive.web import NoAuth, create_app
-from redrive.web.charts.calendar import DAYS, MOST, Day, Mark, draw, week
 from tests.web.client import Client
 
 KYIV = ZoneInfo("Europe/Kyiv")

@@ -17,8 +17,8 @@ import typer
 from redrive import App
 from redrive.cli import cli
 from redrive.engine.records import CONDITIONS
+from redrive.operate.filters import WORDS
 from redrive.runtime.worker import Worker
-from redrive.web.filters import WORDS
 from tests.cli.conftest import Output, redrive, shop
 from tests.web.client import Operator
 
@@ -111,7 +111,7 @@ def test_a_preview_is_what_its_command_counts(full: App, redrive: Callable[..., 
 
 def test_a_large_preview_has_a_limit(full: App, monkeypatch: pytest.MonkeyPatch):
     """A command that would change fewer jobs by its default has a limit."""
-    monkeypatch.setattr("redrive.web.pages.operations.LIMIT", 1)
+    monkeypatch.setattr("redrive.operate.operations.LIMIT", 1)
     (shown,) = commands(Operator(full), "/operations/preview?action=redrive&q=state:dead&why=&queue=slow")
 
     assert "redrive jobs redrive shop:app --state dead --to slow --limit 1000000000 --dry-run" == shown
@@ -151,7 +151,7 @@ def test_a_page_of_groups_is_what_its_command_prints(full: App, redrive: Callabl
     (shown,) = commands(operator, path)
     second = redrive(*shlex.split(shown)[1:], "--json")
 
-    assert [each["id"] for each in operator.read(path)["items"]] == [json.loads(second.out)["fingerprint"]]
+    assert [each["id"] for each in operator.read(path)["items"]] == [json.loads(second.out)["id"]]
     assert first["before"] in redrive("errors", "list", "shop:app", "--limit", "1").err
     assert "" == redrive("errors", "list", "shop:app").err
 

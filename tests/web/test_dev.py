@@ -16,14 +16,14 @@ import pytest
 import redrive
 from redrive.app.payload import Signature
 from redrive.engine.lifecycle import State
+from redrive.operate.exchange import Dev, Refusal, Site
+from redrive.operate.forms import Field, arguments, fields
 from redrive.runtime import failpoints
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import leases, workers
 from redrive.testing import VirtualClock
 from redrive.web import Account, NoAuth, Role, Users, create_app, hash_token
 from redrive.web.asgi import Dashboard
-from redrive.web.exchange import Dev, Refusal, Site
-from redrive.web.forms import Field, arguments, fields
 from redrive.web.link import LoginLink
 from tests.web.client import Client
 

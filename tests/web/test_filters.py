@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter, Hold
-from redrive.web.filters import WORDS, FilterError, parse, write
+from redrive.operate.filters import WORDS, FilterError, parse, write
 
 
 @pytest.mark.parametrize(

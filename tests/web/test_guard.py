@@ -7,8 +7,8 @@ from http import HTTPStatus
 
 import pytest
 
+from redrive.operate.exchange import Refusal
 from redrive.web import guard
-from redrive.web.exchange import Refusal
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import redrive
+from redrive.operate import instance as page
+from redrive.operate import machines as pages
 from redrive.stores.operations.machines import manage
 from redrive.testing import VirtualClock, drain
-from redrive.web.pages import instance as page
-from redrive.web.pages import machines as pages
 from tests.web.client import Operator
 
 

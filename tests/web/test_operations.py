@@ -10,9 +10,9 @@ import pytest
 
 import redrive
 from redrive.engine.lifecycle import State
+from redrive.operate import operations
 from redrive.runtime.worker import Worker
 from redrive.web import Account, Role, Users, create_app, hash_token
-from redrive.web.pages import operations
 from tests.web.client import Client
 
 OPERATE = {"Authorization": "Bearer ops"}

@@ -24,11 +24,11 @@ from redrive.clock import SystemClock
 from redrive.engine.counters import EPOCH, MINUTE, MinuteSums, TallyRows, floor
 from redrive.engine.lifecycle import State
 from redrive.errors import ConfigurationError, StoreUnreachable
+from redrive.operate.table import ROWS
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import counters, workers
 from redrive.web import Account, NoAuth, Payloads, Role, User, Users, create_app, hash_password, hash_token
 from redrive.web.reading import LARGEST
-from redrive.web.routes import ROUTES
 from tests.web.client import Client
 
 CANARY = "canary-4242424242"
@@ -349,7 +349,7 @@ def test_groups_are_shown_without_hostile_texts_and_secrets(client: Client, read
 def test_groups_are_paged(client: Client, monkeypatch: pytest.MonkeyPatch):
     """Each group is on exactly one page."""
     everything = list(_groups(client).values())
-    monkeypatch.setattr("redrive.web.pages.errors.SHOWN", 2)
+    monkeypatch.setattr("redrive.operate.errors.SHOWN", 2)
     seen, path = [], "/api/v1/errors"
     while path:
         data = client.get(path).json()
@@ -611,7 +611,7 @@ def test_each_action_needs_the_role(app: redrive.App, reader: Client):
     }
     paths = [
         functools.reduce(lambda path, place: path.replace(*place), places.items(), each.path)
-        for each in ROUTES
+        for each in ROWS
         if each.template is None
     ]
     statuses = {path: reader.post(path, data={"action": "retry"}).status_code for path in paths}

@@ -14,8 +14,8 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import redrive
 from redrive.errors import ConfigurationError
+from redrive.operate.exchange import Refusal
 from redrive.web import Account, Credentials, Proxy, Role, User, Users, create_app, hash_password
-from redrive.web.exchange import Refusal
 from redrive.web.peers import Peers, counted
 from redrive.web.throttle import LOGINS, Throttle
 from tests.web.client import Client

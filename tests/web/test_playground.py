@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import redrive
+from redrive.operate.playground import EXAMPLES
 from redrive.testing import VirtualClock
 from redrive.web import NoAuth, create_app
-from redrive.web.pages.playground import EXAMPLES
 from tests.web.client import Client
 
 

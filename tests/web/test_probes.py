@@ -10,10 +10,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 import redrive
+from redrive.operate.exchange import Site
 from redrive.stores.operations import schema
 from redrive.web import Account, NoAuth, Role, Users, create_app, hash_token
 from redrive.web.asgi import Dashboard
-from redrive.web.exchange import Site
 from tests.web.client import Client
 
 USERS = Users({"ann": Account(Role.READ, token=hash_token("ops"))})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redrive.engine.secrets import REDACTED
-from redrive.web.redact import redacted
+from redrive.operate.shown import redacted
 
 
 def test_nested_values_are_replaced():

@@ -9,9 +9,9 @@ import pytest
 
 import redrive
 from redrive.engine.lifecycle import State
+from redrive.operate import run as page
+from redrive.operate import runs as pages
 from redrive.testing import VirtualClock, drain
-from redrive.web.pages import run as page
-from redrive.web.pages import runs as pages
 from tests.web.client import Operator
 
 

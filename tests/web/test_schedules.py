@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 import redrive
+from redrive.operate import schedules as pages
 from redrive.testing import VirtualClock, drain
-from redrive.web.pages import schedules as pages
 from tests.web.client import Operator
 
 POLICY = "Refresh every 2 hours; allow 1 minute; retry 2 times every 5 minutes; then email the customer that it is off"

@@ -14,17 +14,17 @@ from starlette.routing import compile_path
 import redrive
 from redrive import Filter
 from redrive.app.protocol import run
+from redrive.operate import operations
+from redrive.operate.exchange import Refusal, Request, Site, User
+from redrive.operate.shared import KEPT, PULSED, Shared, merged
+from redrive.operate.table import ROWS
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import queues
 from redrive.stores.operations.changes import Latest
 from redrive.stores.operations.queues import Depth, Depths, DepthState
 from redrive.stores.query import Compound, Operation
 from redrive.testing import VirtualClock
-from redrive.web.exchange import Refusal, Request, Site, User
 from redrive.web.live import Changes
-from redrive.web.pages import operations
-from redrive.web.routes import ROUTES
-from redrive.web.shared import KEPT, PULSED, Shared, merged
 from tests.stores.helpers import T0
 from tests.web.client import Client, Operator
 from tests.web.test_pages import PAGES, app, client
@@ -139,7 +139,7 @@ def test_every_page_is_counted():
     """The statements of each page are counted, and of each that takes parameters also with parameters."""
     served = [path.partition("?") for path in [*PAGES, *FILLED, "/errors/group", "/errors/group?before=9"]]
     plain, given = ({path for path, _, query in served if bool(query) is asked} for asked in (False, True))
-    for route in (each for each in ROUTES if each.method == "GET"):
+    for route in (each for each in ROWS if each.method == "GET"):
         pattern = compile_path(route.path)[0]
         assert any(pattern.match(path) for path in plain | given), route.path
         assert route.query is None or any(pattern.match(path) for path in given), route.path
@@ -176,7 +176,7 @@ def test_a_queue_that_is_new_has_a_page(empty: redrive.App, monkeypatch: pytest.
     empty.tasks["send"].options(queue="new").enqueue()
 
     assert 404 == operator.get("/api/v1/queues/new").status_code
-    monkeypatch.setattr("redrive.web.pages.queues.LEAST", timedelta(0))
+    monkeypatch.setattr("redrive.operate.queues.LEAST", timedelta(0))
     assert 1 == operator.read("/queues/new")["load"]["due"]["value"]
 
 

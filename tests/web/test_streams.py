@@ -17,9 +17,9 @@ from starlette.requests import Request as HttpRequest
 import redrive
 from redrive.cli import server
 from redrive.clock import SystemClock
+from redrive.operate.exchange import Refusal, Site
 from redrive.web import Account, Role, Users, create_app, hash_token, reading
 from redrive.web.asgi import Dashboard
-from redrive.web.exchange import Refusal, Site
 from redrive.web.streams import Streams
 from tests.retrying.helpers import JumpingLoop, LoopClock
 from tests.web.served import served

@@ -3,6 +3,9 @@
 May import: everything below it, `redrive.runtime` included. Must never: decide anything or hold SQL; a program can do
 everything that a command can do.
 
+Commands of operators ask a row of `redrive.operate.table`: `local` performs it on the database of the App, `remote`
+sends it to a dashboard, and `text` writes the struct that both return.
+
 Commands print tables for readers and, with ``--json``, JSON for programs. An error is one line on standard error that
 describes what was wrong and what would be right; a text that cannot be read is printed below it, with a caret. The exit
 status is 2 for a wrong call or configuration, and 1 if the requested object does not exist or the action is refused.
@@ -18,10 +21,10 @@ from typing import Any, ClassVar
 
 import typer
 
-from redrive import __version__
 from redrive.cli.screen import Commands, say, say_error
 from redrive.errors import ConfigurationError, PayloadError, RedriveError
 from redrive.stores.urls import cleared
+from redrive.version import __version__
 
 
 class _Root(Commands):

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from redrive import __version__
 from redrive.app.loading import naming
 from redrive.cli.jobs import Limit
 from redrive.cli.loading import AsJson, Target, load_app, load_existing
@@ -20,6 +19,7 @@ from redrive.stores.opening import open_store
 from redrive.stores.operations import clock, workers
 from redrive.stores.operations.schema import Schema, Versions
 from redrive.stores.store import Store
+from redrive.version import __version__
 
 db = typer.Typer(help="The schema of the database.", no_args_is_help=True)
 

@@ -8,25 +8,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from redrive.app.app import App
-from redrive.cli.acting import DryRun, check_known, count, names_all, say_kept
-from redrive.cli.jobs import (
-    ByCaught,
-    ByError,
-    ByGroup,
-    ByHold,
-    ByQueue,
-    ByReason,
-    ByState,
-    ByTag,
-    ByTask,
-    Limit,
-    Numbers,
-    jobs,
-)
+from redrive.cli.acting import DryRun, check_known, count, names_all
+from redrive.cli.jobs import Limit, jobs, selecting
 from redrive.cli.loading import Actor, AsJson, Target, load_existing
-from redrive.cli.screen import print_document, say
+from redrive.cli.screen import print_document, say, say_kept
 from redrive.engine.commands import LIMIT
 from redrive.engine.records import Filter
 from redrive.policy import parse_duration
@@ -40,19 +28,11 @@ Everything = Annotated[bool, typer.Option("--all", help="All jobs, where no cond
 
 
 @jobs.command()
+@selecting
 def delete(
     app: Target,
-    numbers: Numbers = None,
+    where: Filter,
     *,
-    state: ByState = None,
-    task: ByTask = None,
-    queue: ByQueue = None,
-    reason: ByReason = None,
-    error: ByError = None,
-    group: ByGroup = None,
-    hold: ByHold = None,
-    tag: ByTag = None,
-    caught: ByCaught = None,
     older_than: OlderThan = None,
     everything: Everything = False,
     limit: Limit = LIMIT,
@@ -67,21 +47,8 @@ def delete(
     it gives --yes.
     """
     loaded = load_existing(app)
-    wanted = Filter(
-        ids=tuple(numbers) if numbers else None,
-        state=state,
-        task=task,
-        queue=queue,
-        reason=reason,
-        error=error,
-        group=group,
-        hold=hold,
-        tag=tag,
-        caught=caught,
-        finished_before=_before(loaded, older_than),
-        all=everything,
-        limit=len(numbers) if numbers else limit,
-    )
+    most = len(where.ids) if where.ids else limit
+    wanted = replace(where, finished_before=_before(loaded, older_than), all=everything, limit=most)
     _demand(wanted)
     found = loaded.jobs.delete(wanted, dry_run=True) if dry_run or not yes else None
     if found is not None and not dry_run and not _is_confirmed(found):
@@ -89,24 +56,16 @@ def delete(
     done = found if dry_run and found is not None else loaded.jobs.delete(wanted, actor=actor)
     _show(done, "deleted", dry_run=dry_run, json=json)
     if names_all(wanted):
-        check_known(loaded, numbers, [*done.ids, *(number for number, _ in done.kept)])
+        check_known(loaded, where.ids, [*done.ids, *(number for number, _ in done.kept)])
 
 
 @jobs.command()
+@selecting
 def archive(
     app: Target,
-    numbers: Numbers = None,
+    where: Filter,
     *,
     to: Annotated[Path, typer.Option(help="The file to which each job is appended as a line of JSON.")],
-    state: ByState = None,
-    task: ByTask = None,
-    queue: ByQueue = None,
-    reason: ByReason = None,
-    error: ByError = None,
-    group: ByGroup = None,
-    hold: ByHold = None,
-    tag: ByTag = None,
-    caught: ByCaught = None,
     older_than: OlderThan = None,
     everything: Everything = False,
     limit: Limit = 1_000_000,
@@ -120,22 +79,7 @@ def archive(
     then be in the file twice.
     """
     loaded = load_existing(app)
-    before = _before(loaded, older_than)
-    wanted = Filter(
-        ids=tuple(numbers) if numbers else None,
-        state=state,
-        task=task,
-        queue=queue,
-        reason=reason,
-        error=error,
-        group=group,
-        hold=hold,
-        tag=tag,
-        caught=caught,
-        finished_before=before,
-        all=everything,
-        limit=limit,
-    )
+    wanted = replace(where, finished_before=_before(loaded, older_than), all=everything, limit=limit)
     _demand(wanted)
     done = loaded.jobs.archive(wanted, to, dry_run=dry_run, actor=actor)
     _show(done, "archived", dry_run=dry_run, json=json)

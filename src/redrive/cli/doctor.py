@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from redrive.cli.loading import AsJson, Target, load_app
+from redrive.cli.loading import AsJson, Target
+from redrive.cli.local import ask
+from redrive.cli.remote import Server
 from redrive.cli.screen import print_document, say
 from redrive.engine.records import Diagnosis, Severity
 from redrive.errors import StoreError
@@ -15,10 +17,11 @@ def doctor(app: Target, *, json: AsJson = False) -> None:
 
     The exit status is 1 if something needs a person.
     """
-    loaded = load_app(app)
     try:
-        found = loaded.open(migrate=False).database.diagnose(app=app)
+        found: tuple[Diagnosis, ...] = ask(app, "doctor").findings
     except StoreError as error:
+        if isinstance(app, Server):
+            raise
         found = (Diagnosis("database", Severity.PROBLEM, str(error), "check that the URL of the app is the right one"),)
     for each in found:
         if json:

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, get_type_hints
 
-import msgspec
 import typer
 
-from redrive.app.app import App
 from redrive.cli.known import check_names
-from redrive.cli.loading import AsJson, Target, load_existing
-from redrive.cli.screen import Grid, document, print_document, say, say_lines, say_unread, utc
-from redrive.engine.explain import Circumstances, obstacle, span, why_not_running
+from redrive.cli.loading import AsJson, Target
+from redrive.cli.local import check
+from redrive.cli.local import show as show_view
+from redrive.cli.text import jobs as text
 from redrive.engine.lifecycle import State
-from redrive.engine.records import NEWEST, AttemptRecord, Filter, Hold, JobRecord
-from redrive.engine.runs import is_far
-from redrive.stores.operations import admin, queues
-from redrive.stores.operations import jobs as operations
-
-# Characters of an error in a list.
-ERROR_TEXT = 200
-
-# Attempts of a job that are shown.
-SHOWN = 20
+from redrive.engine.records import Filter, Hold
+from redrive.operate.filters import write
 
 jobs = typer.Typer(help="Look at jobs, and act on them.", no_args_is_help=True)
 
@@ -44,21 +37,49 @@ ByCaught = Annotated[
 ]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
 
+SELECTING: Final[Mapping[str, Any]] = {
+    "state": ByState,
+    "task": ByTask,
+    "queue": ByQueue,
+    "reason": ByReason,
+    "error": ByError,
+    "group": ByGroup,
+    "hold": ByHold,
+    "tag": ByTag,
+    "caught": ByCaught,
+}
+"""The options of commands on jobs that are conditions of a filter."""
+
+
+def selecting(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the ids and the conditions of a filter as parameters, in place of its parameter ``where``."""
+
+    def selected(**given: Any) -> None:  # noqa: ANN401 - the options of the command
+        """Run the command with the filter of its options."""
+        numbers, conditions = given.pop("numbers"), {name: given.pop(name) for name in SELECTING}
+        command(where=Filter(ids=tuple(numbers) if numbers else None, **conditions), **given)
+
+    hints = get_type_hints(command, include_extras=True)
+    own = inspect.signature(command)
+    app, _, *rest = (each.replace(annotation=hints[each.name]) for each in own.parameters.values())
+    numbers = inspect.Parameter("numbers", app.kind, default=None, annotation=Numbers)
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in SELECTING.items()
+    ]
+    selected.__name__, selected.__doc__ = command.__name__, command.__doc__
+    parameters = [app, numbers, *options, *rest]
+    selected.__annotations__ = {each.name: each.annotation for each in parameters}
+    selected.__signature__ = own.replace(parameters=parameters, return_annotation=None)  # type: ignore[attr-defined]
+    return selected
+
 
 @jobs.command("list")
+@selecting
 def list_(
     app: Target,
-    numbers: Numbers = None,
+    where: Filter,
     *,
-    state: ByState = None,
-    task: ByTask = None,
-    queue: ByQueue = None,
-    reason: ByReason = None,
-    error: ByError = None,
-    group: ByGroup = None,
-    hold: ByHold = None,
-    tag: ByTag = None,
-    caught: ByCaught = None,
     before: Annotated[int | None, typer.Option(min=1, help="Only jobs with a smaller id.")] = None,
     limit: Limit = 50,
     json: AsJson = False,
@@ -67,146 +88,12 @@ def list_(
 
     Of a large database the newest 20,000 jobs are read; the last line has the option for older ones.
     """
-    loaded = load_existing(app)
-    check_names(loaded, task=task, queue=queue)
-    wanted = Filter(
-        ids=tuple(numbers) if numbers else None,
-        state=state,
-        task=task,
-        queue=queue,
-        reason=reason,
-        error=error,
-        group=group,
-        caught=caught,
-        hold=hold,
-        tag=tag,
-        before_id=NEWEST if before is None else before,
-        limit=limit + 1,
-    )
-    page = _page(loaded, wanted)
-    found = page.jobs[:limit]
-    around = loaded.store.run(queues.circumstances(found, now=loaded.now()))
-    if json:
-        tags = loaded.store.run(operations.tags([job.id for job in found]))
-        for job in found:
-            print_document(_plain(job, around[job.id]) | {"tags": tags.get(job.id, ())})
-        _say_rest(page, limit, hold)
-        return
-    table = Grid("id", "task", "queue", "state", "attempts", "why", wide=("why",))
-    for job in found:
-        table.add(str(job.id), job.task, job.queue, job.state, str(job.attempt), _why(job, around[job.id]))
-    table.show()
-    _say_rest(page, limit, hold)
-
-
-def _page(app: App, wanted: Filter) -> admin.JobPage:
-    # The index of jobs that wait for a reason has the order of the list, so that its first rows are the answer.
-    if wanted.hold is not None:
-        return admin.JobPage(app.jobs.select(wanted))
-    return app.store.run(admin.page(wanted, budget=admin.BUDGET))
-
-
-def _say_rest(page: admin.JobPage, limit: int, hold: Hold | None) -> None:
-    """Write to standard error how the list goes on, if it does."""
-    if page.searched_to is not None:
-        say_unread(page.searched_to)
-    elif len(page.jobs) > limit and hold is not None:
-        say("... more follow; --limit shows more", err=True)
-    elif len(page.jobs) > limit:
-        say(f"... --before {page.jobs[limit - 1].id} shows older jobs, --limit more at once", err=True)
+    check(app, check_names, task=where.task, queue=where.queue)
+    view = show_view(app, "jobs list", text.jobs, json=json, q=write(where) or None, before=before, limit=limit)
+    text.rest(view, by_due=where.hold is not None)
 
 
 @jobs.command()
 def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     """Show one job: why it is not running, its arguments, and every attempt with the rule that chose its delay."""
-    loaded = load_existing(app)
-    material = loaded.store.run(operations.material(number))
-    result = document(loaded.store.run(operations.result(number)))
-    around = loaded.store.run(queues.circumstances([material.job], now=loaded.now()))[number]
-    progress_of, tags = loaded.job(number).progress, loaded.job(number).tags
-    if json:
-        plain = _plain(material.job, around) | {"tags": tags, "payload": document(material.payload), "result": result}
-        progress = None if progress_of is None else {"at": progress_of.at, "details": document(progress_of.details)}
-        print_document(plain | {"progress": progress, "history": material.attempts})
-        return
-    job, why = material.job, why_not_running(material.job, around)
-    say(f"  {job.task} on {job.queue}, priority {job.priority}", head=f"job {job.id}")
-    say(why if why.startswith(job.state) else f"{job.state}: {why}")
-    say_remedy(app, job, around)
-    last = next((each for each in reversed(material.attempts) if each.reason), None)
-    if last is not None and job.state is not State.SUCCEEDED:
-        say(f"last error: {_error(last)}")
-    expires = f", expires {utc(job.expires_at)}" if job.expires_at is not None else ""
-    due = "" if is_far(job.scheduled_at) else f", due {utc(job.scheduled_at)}"
-    say(f"enqueued {utc(job.enqueued_at)}{due}{expires}")
-    if tags:
-        say(f"tags: {', '.join(tags)}")
-    if job.parent_id is not None:
-        say(f"catches job {job.parent_id}")
-    say(f"policy: {job.policy.explain()}")
-    say(f"payload: {(material.payload or b'-').decode(errors='replace')}")
-    if job.state is State.SUCCEEDED:
-        say(f"result: {msgspec.json.encode(result).decode()}")
-    if job.state is State.WAITING:
-        say(f"token: {job.id}.{job.lease_id}")
-    if progress_of is not None:
-        say(f"progress, {span(around.now - progress_of.at)} ago: {progress_of.details}")
-    _say_attempts(material.attempts)
-
-
-# What has to be done before a job is executed again, by the reason of its end.
-_BEFORE = {
-    "LOST_IN_FLIGHT": ", after you have found that it had no effect",
-    "PROGRAMMING_ERROR": ", after the code is corrected",
-}
-
-
-def say_remedy(app: str, job: JobRecord, around: Circumstances) -> None:
-    """Write the command that clears what keeps a job from running; a job in doubt may have taken effect."""
-    held_up = obstacle(job, around)
-    if held_up is None or held_up.command is None:
-        return
-    say(f"to clear it{_BEFORE.get(job.reason or '', '')}: {held_up.advice(app)}")
-
-
-def _say_attempts(attempts: tuple[AttemptRecord, ...]) -> None:
-    """Write the latest attempts, and the traceback of the last one that has any; --json has all of them."""
-    if len(attempts) > SHOWN:
-        say(f"... the latest {SHOWN} of {len(attempts)} attempts; --json has all")
-    for each in attempts[-SHOWN:]:
-        _say_attempt(each)
-    last = next((each for each in reversed(attempts) if each.traceback), None)
-    if last is not None:
-        say(f"traceback of attempt {last.number}:")
-        say_lines("\n".join(f"  {line}" for line in (last.traceback or "").rstrip("\n").split("\n")))
-
-
-def _say_attempt(each: AttemptRecord) -> None:
-    """Write an attempt: when it ran, its error, and what was decided."""
-    took = span(each.finished_at - each.started_at)
-    say(f"  {each.outcome} after {took}, started {utc(each.started_at)}", head=f"attempt {each.number}")
-    if each.reason:
-        stage = f", {each.stage}" if each.stage else ""
-        say(f"  {each.reason}{stage}: {_error(each)}")
-    if each.verdict:
-        say(f"  then: {each.verdict}")
-
-
-def _error(each: AttemptRecord) -> str:
-    """Return the class and the text of an error."""
-    kind = (each.error_type or "").removeprefix("builtins.")
-    return ": ".join(part for part in (kind, each.error) if part) or "-"
-
-
-def _why(job: JobRecord, around: Circumstances) -> str:
-    """Return why a job is not running, with its last error if that is not part of it."""
-    why = why_not_running(job, around)
-    if not job.error or job.error in why or job.state is State.DEAD:
-        return why
-    error = job.error if len(job.error) <= ERROR_TEXT else f"{job.error[:ERROR_TEXT]}..."
-    return f"{why}; last error: {error}"
-
-
-def _plain(job: JobRecord, around: Circumstances) -> dict[str, object]:
-    plain: dict[str, object] = {name: getattr(job, name) for name in job.__struct_fields__}
-    return plain | {"policy": job.policy.to_dict(), "why": why_not_running(job, around)}
+    show_view(app, "jobs show", text.job, json=json, id=number)

@@ -10,21 +10,17 @@ import typer
 
 from redrive.app.app import App
 from redrive.app.flows.run import Run
-from redrive.app.flows.run_events import RunEvent, RunEventKind, events_of
 from redrive.app.flows.workflow import Workflow
-from redrive.cli.jobs import say_remedy
 from redrive.cli.loading import Actor, AsJson, Target, load_existing, read_instant
-from redrive.cli.screen import Grid, document, print_document, say, say_lines, utc
-from redrive.engine.commands import command
-from redrive.engine.explain import Circumstances, obstacle, why_not_running
+from redrive.cli.local import Desk, ask, check, name_of
+from redrive.cli.local import show as show_view
+from redrive.cli.screen import Grid, print_document, say, say_lines, utc
+from redrive.cli.text import runs as text
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Hold
-from redrive.engine.runs import RunRecord, StepKind, StepRecord
 from redrive.errors import ConfigurationError, RunNotFound
-from redrive.stores.operations import jobs as jobs_operations
+from redrive.operate.runs import RunList
 from redrive.stores.operations import managing_runs as manage
-from redrive.stores.operations import queues as queues_operations
-from redrive.stores.operations.managing_runs import RunFilter, RunView, Timeline
 
 runs = typer.Typer(help="Look at runs of workflows, and act on them.", no_args_is_help=True)
 
@@ -34,12 +30,6 @@ ByState = Annotated[State | None, typer.Option(help="Only runs in this state.")]
 ByHold = Annotated[Hold | None, typer.Option(help="Only runs that wait for this reason, such as parked.")]
 Step = Annotated[str, typer.Argument(metavar="STEP", help="Path of the step, such as 4.0.2, or its name.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
-
-# Characters of a result that are shown.
-RESULT_TEXT = 60
-
-# Steps that a fork can begin with.
-_FORKED = (StepKind.STEP, StepKind.CALL)
 
 
 @runs.command("list")
@@ -55,89 +45,26 @@ def list_(
     json: AsJson = False,
 ) -> None:
     """List runs, newest first, each with the reason why it is not running."""
-    loaded = load_existing(app)
-    check_workflow(loaded, workflow)
-    hold = Hold.HELD if held else hold
-    wanted = RunFilter(workflow=workflow, state=state, hold=hold, before_id=before, limit=limit)
-    found = loaded.store.run(manage.select(wanted))
-    around = loaded.store.run(queues_operations.circumstances([each.job for each in found], now=loaded.now()))
-    if json:
-        for each in found:
-            print_document(_plain(each) | {"why": why_not_running(each.job, around[each.job.id])})
-        return
-    table = Grid("run", "workflow", "version", "state", "job", "why", wide=("why",))
-    for each in found:
-        why = why_not_running(each.job, around[each.job.id])
-        table.add(each.run.id, each.run.workflow, str(each.run.version), each.job.state, str(each.job.id), why)
-    table.show()
-    if len(found) == limit:
+    check(app, check_workflow, workflow)
+    view: RunList = show_view(
+        app,
+        "runs list",
+        text.runs,
+        json=json,
+        workflow=workflow,
+        state=state,
+        hold=Hold.HELD if held else hold,
+        before=before,
+        limit=limit,
+    )
+    if not json and len(view.items) == limit:
         say(f"... the newest {limit}; --limit shows more", err=True)
 
 
 @runs.command()
 def show(app: Target, run: Named, *, json: AsJson = False) -> None:
     """Show one run: why it is not running, and its steps, attempts and waits in one list."""
-    loaded = load_existing(app)
-    handle = find_run(loaded, run)
-    found = loaded.store.run(manage.timeline(handle.workflow, handle.id))
-    around = loaded.store.run(queues_operations.circumstances([found.job], now=loaded.now()))[found.job.id]
-    why = why_not_running(found.job, around)
-    result = loaded.store.run(jobs_operations.result(found.job.id))
-    if json:
-        print_document(_plain(RunView(found.run, found.job)) | _more(found) | {"why": why, "result": document(result)})
-        return
-    record, job = found.run, found.job
-    say(f"  {record.workflow}, version {record.version}, job {job.id}", head=f"run {record.id}")
-    say(why if why.startswith(job.state) else f"{job.state}: {why}")
-    say_remedy(app, job, around)
-    _say_again(app, found, around)
-    _say_run(record, found)
-    if job.error:
-        say(f"last error: {job.error}")
-    if job.state is State.SUCCEEDED:
-        say(f"result: {'null' if result is None else result.decode(errors='replace')}")
-    for each in events_of(found):
-        say(_line(each))
-
-
-def _say_again(app: str, found: Timeline, around: Circumstances) -> None:
-    """Write the commands that start an ended run again, beside the one that clears what keeps it."""
-    job, name = found.job, f"{found.run.workflow}/{found.run.id}"
-    if job.state not in (State.DEAD, State.CANCELLED):
-        return
-    if obstacle(job, around) is None:
-        say(f"to start it again: {command('jobs retry', app, str(job.id))}")
-    last = next((row.path for row in reversed(found.steps) if row.kind in _FORKED), None)
-    say(f"to start a new run in its place: {command('runs fork', app, name, from_step=last)}")
-
-
-def _say_run(record: RunRecord, found: Timeline) -> None:
-    """Write what is set and asked of a run."""
-    if record.values is not None:
-        say(f"values: {record.values.decode(errors='replace')}")
-    if record.parent_id is not None:
-        say(f"called by job {record.parent_id} at its step {record.parent_path}")
-    if record.forked_from is not None:
-        say(f"forked from job {record.forked_from}")
-    if record.epoch:
-        say(f"restarted {record.epoch} times")
-    if record.paused_at is not None:
-        say(f"paused since {utc(record.paused_at)}: {record.paused_why}")
-    if record.cancel_at is not None:
-        say(f"cancellation requested {utc(record.cancel_at)}: {record.cancel_why}")
-    unread = [each for each in found.signals if each.path is None]
-    if unread:
-        say(f"unread signals: {', '.join(each.name for each in unread)}")
-    if found.children:
-        say(f"children: {', '.join(f'{each.id} (job {each.job_id})' for each in found.children)}")
-
-
-def _line(event: RunEvent) -> str:
-    """Return a line of the timeline."""
-    place = f"{event.path:<8} " if event.kind in (RunEventKind.STEP, RunEventKind.TRY) else ""
-    text = "" if event.result is None else event.result.decode(errors="replace")
-    shown = text if len(text) <= RESULT_TEXT else f"{text[:RESULT_TEXT]}..."
-    return f"  {utc(event.at)}  {place}{event.text}{f', {shown}' if shown else ''}"
+    show_view(app, "runs show", lambda view: text.run(view, name_of(app)), json=json, **_place(app, run))
 
 
 @runs.command()
@@ -178,9 +105,7 @@ def signal(
     actor: Actor = None,
 ) -> None:
     """Send a signal to a run."""
-    loaded = load_existing(app)
-    sent = find_run(loaded, run).signal(name, _json(value), key=key, actor=actor or loaded.actor)
-    say(f"run {run} has received {name}" if sent else f"run {run} had a signal {name} with this key before")
+    _act(app, run, "runs signal", actor, name=name, value=msgspec.Raw(_json(value)), key=key)
 
 
 @runs.command()
@@ -192,14 +117,7 @@ def cancel(
     actor: Actor = None,
 ) -> None:
     """Ask a run and those that it has called to end; a second time, end them at once without clean-up."""
-    loaded = load_existing(app)
-    handle = find_run(loaded, run)
-    changed = handle.cancel(why, actor=actor)
-    state = handle.state
-    if not changed:
-        say(f"run {run} had ended before: {state}")
-    else:
-        say(f"run {run} is cancelled" if state is State.CANCELLED else f"run {run} ends at its next step")
+    _act(app, run, "runs cancel", actor, why=why)
 
 
 @runs.command()
@@ -215,15 +133,13 @@ def pause(
     actor: Actor = None,
 ) -> None:
     """Let a run take no new step, until it is resumed or until an instant."""
-    find_run(load_existing(app), run).pause(why, until=until, actor=actor)
-    say(f"run {run} is paused" + ("" if until is None else f" until {until.isoformat()}"))
+    _act(app, run, "runs pause", actor, why=why, until=None if until is None else until.isoformat())
 
 
 @runs.command()
 def resume(app: Target, run: Named, *, actor: Actor = None) -> None:
     """End the pause of a run."""
-    resumed = find_run(load_existing(app), run).resume(actor=actor)
-    say(f"run {run} goes on" if resumed else f"run {run} was not paused")
+    _act(app, run, "runs resume", actor)
 
 
 @runs.command()
@@ -236,7 +152,7 @@ def supply(
     actor: Actor = None,
 ) -> None:
     """Give a failed step a result, and let the run go on, also if it is dead."""
-    find_run(load_existing(app), run).supply(step, _json(value), actor=actor)
+    find_run(load_existing(app), run).supply(step, msgspec.json.decode(_json(value)), actor=actor)
     say(f"run {run} goes on with this result of {step}")
 
 
@@ -314,36 +230,25 @@ def check_workflow(app: App, name: str | None) -> None:
         )
 
 
-def _json(text: str) -> Any:  # noqa: ANN401 - any JSON
+def _place(app: Desk, name: str) -> dict[str, str]:
+    """Return the place of a run in the table."""
+    if isinstance(app, str):
+        found = find_run(load_existing(app), name)
+        return {"workflow": found.workflow, "run": found.id}
+    workflow, slash, run = name.partition("/")
+    if not slash:
+        raise ConfigurationError(f"through --url a run is named WORKFLOW/ID, not {name!r}")
+    return {"workflow": workflow, "run": run}
+
+
+def _act(app: Desk, run: str, words: str, actor: str | None, /, **given: object) -> None:
+    place = _place(app, run)
+    note = ask(app, words, actor=actor, **place, **given).note
+    say(note.replace(f"run {place['run']} ", f"run {run} ", 1))
+
+
+def _json(text: str) -> bytes:
     try:
-        return msgspec.json.decode(text)
+        return msgspec.json.encode(msgspec.json.decode(text))
     except msgspec.DecodeError as error:
         raise typer.BadParameter(f"{text!r} is no JSON: {error}; a text needs quotes, as in '\"text\"'") from error
-
-
-def _plain(view: RunView) -> dict[str, object]:
-    plain: dict[str, object] = {name: getattr(view.run, name) for name in view.run.__struct_fields__}
-    return plain | {
-        "values": document(view.run.values),
-        "state": view.job.state,
-        "hold": view.job.hold,
-        "due_at": view.job.scheduled_at,
-        "error": view.job.error,
-    }
-
-
-def _more(found: Timeline) -> dict[str, object]:
-    """Return the lists of a run for a document."""
-    return {
-        "steps": [_step_document(row) for row in found.steps],
-        "attempts": found.attempts,
-        "signals": [
-            {name: getattr(each, name) for name in each.__struct_fields__} | {"payload": document(each.payload)}
-            for each in found.signals
-        ],
-        "children": [{"id": each.id, "workflow": each.workflow, "job_id": each.job_id} for each in found.children],
-    }
-
-
-def _step_document(row: StepRecord) -> dict[str, object]:
-    return {name: getattr(row, name) for name in row.__struct_fields__} | {"result": document(row.result)}

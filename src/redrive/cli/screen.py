@@ -5,7 +5,7 @@ Commands write through this module only; a test of the architecture checks that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -42,6 +42,12 @@ def say_unread(before: int | str) -> None:
     say(f"... jobs older than {before} were not read; --before {before} reads on", err=True)
 
 
+def say_kept(kept: Iterable[tuple[int | str, str]]) -> None:
+    """Write the jobs that stay as they are, with the reasons, to standard error."""
+    for number, why in kept:
+        say(f"job {number} {why}", err=True)
+
+
 def say_error(text: str) -> None:
     """Write an error to standard error; lines after the first, such as those with a caret, are indented."""
     typer.echo(hanging(f"redrive: {text}"), err=True)
@@ -51,17 +57,6 @@ def print_document(value: object) -> None:
     """Write a value as one line of JSON."""
     # Escapes are those of JSON, so the document stays the same.
     say(msgspec.json.encode(value).decode())
-
-
-def document(raw: bytes | str | None) -> object:
-    """Return JSON from the database as part of another document; invalid JSON becomes a string, None null."""
-    if raw is None:
-        return None
-    text = raw if isinstance(raw, str) else raw.decode(errors="replace")
-    try:
-        return msgspec.Raw(msgspec.json.format(text, indent=-1).encode())
-    except msgspec.DecodeError:
-        return text
 
 
 def write_drawing(path: Path, drawing: str, what: str) -> None:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import UTC
-from typing import Annotated
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
 
 from redrive.app.app import App
-from redrive.app.topics import words
 from redrive.app.topics.subscription import SubscriptionHandle
-from redrive.cli.acting import count, say_kept
+from redrive.cli.acting import count
 from redrive.cli.known import check_topic
 from redrive.cli.loading import Actor, AsJson, Target, load_existing, read_instant
-from redrive.cli.screen import Grid, print_document, say
-from redrive.engine.commands import command
-from redrive.engine.explain import span
+from redrive.cli.local import Desk, act, ask, check, name_of, present
+from redrive.cli.local import show as show_view
+from redrive.cli.remote import Server
+from redrive.cli.screen import say, say_kept
+from redrive.cli.text import topics as text
 from redrive.engine.topics import Position
-from redrive.stores.operations.topics.lag import Lag, SubscriptionStatus
+from redrive.operate import topic_words
+from redrive.operate.table import call
+from redrive.operate.topics import TopicList
 
 topics = typer.Typer(help="Look at topics, and change subscriptions while workers run.", no_args_is_help=True)
-
-# Dead events that `show` writes.
-DEAD_SHOWN = 10
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 OptionalName = Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Name of the topic; by default all.")]
@@ -38,82 +39,49 @@ def _handle(app: str, topic: str, subscription: str) -> SubscriptionHandle:
 @topics.command("list")
 def list_(app: Target, topic: OptionalName = None, *, json: AsJson = False) -> None:
     """List the subscriptions of a topic, or of all: order, lag, failed events, and what holds them."""
-    loaded = load_existing(app)
-    found = loaded.topics.select(topic)
-    if json:
-        for each in found:
-            print_document(_plain(each))
-        return
-    sizes = [each for each in loaded.topics.sizes() if topic in (None, each.topic)]
-    if not sizes:
-        say("no topic has events or subscriptions" if topic is None else f"{topic} has no events and no subscriptions")
-        return
-    table = Grid("topic", "subscription", "order", "lag", "oldest", "failed", "dead", "state", wide=("state",))
-    for each in found:
-        lag = each.lag
-        oldest = "-" if lag.oldest_at is None else span(each.at - lag.oldest_at)
-        known = each.subscription
-        numbers = (words.number(lag.events), oldest, words.number(lag.failed), words.number(lag.dead))
-        table.add(known.topic, known.name, known.ordering, *numbers, words.state(each))
-    subscribed = {each.subscription.topic for each in found}
-    for size in sizes:
-        if size.topic not in subscribed:
-            table.add(size.topic, "-", "-", "-", "-", "-", "-", f"{words.number(size.events)} events, no subscription")
-    table.show()
+    view: TopicList = ask(app, "topics list")
+    if topic is not None:
+        subscriptions = tuple(each for each in view.subscriptions if each.topic == topic)
+        sizes = tuple(each for each in view.topics if each.name == topic)
+        view = TopicList(subscriptions, sizes)
+    present(view, call("topics list", {}), lambda view: text.topics(view, topic), json=json)
 
 
 @topics.command()
 def show(app: Target, topic: Name, subscription: Subscription, *, json: AsJson = False) -> None:
     """Show one subscription: its position, its lag, its feeders, and the events that hold others."""
-    status = _handle(app, topic, subscription).status()
-    if json:
-        print_document(_plain(status))
-        return
-    known = status.subscription
-    types = "all types" if known.types is None else ", ".join(known.types)
-    say(f"subscription {known.task}: {words.state(status)}")
-    say(f"order {known.ordering}, {types}, {words.shards(known.shards)}; after a dead event: {known.dead}")
-    say(_lag(status.lag, status))
-    if known.behind:
-        say(f"behind: {known.behind} events were deleted before it had read them")
-    alive = {job.id: job for job in status.feeders}
-    for shard in status.shards:
-        job = alive.get(shard.job_id)
-        feeder = "has no feeder" if job is None else f"feeder job {job.id} {words.feeder(job.state)}"
-        where = "at the end of its window" if shard.until is None else f"in a window, up to event {shard.at_id}"
-        stuck = "" if shard.stuck_why is None else f"; waits: {shard.stuck_why}"
-        say(f"shard {shard.shard}: {where}; {feeder}{stuck}")
-    for each in status.held_by:
-        say(f"held by {words.held(each)}")
-    for remedy in words.remedies(status, app):
-        say(f"to clear it: {remedy}")
-    _show_dead(app, status)
+    _show(app, "topics show", topic, subscription, lambda view: text.subscription(view, name_of(app)), json=json)
 
 
-def _show_dead(app: str, status: SubscriptionStatus) -> None:
-    """Write the latest dead events that hold no others; those that do stand above."""
-    holding = {each.id for each in status.held_by}
-    for each in status.dead[:DEAD_SHOWN]:
-        if each.id not in holding:
-            say(words.dead(each))
-    if status.lag.dead > DEAD_SHOWN:
-        task = status.subscription.task
-        listed = command("jobs list", app, task=task, state="dead", not_caught=True, limit="1000")
-        say(f"these are the latest {DEAD_SHOWN}; all: {listed}")
+def _show(
+    app: Desk,
+    words: str,
+    topic: str,
+    subscription: str,
+    render: Callable[[Any], None],
+    **given: Any,  # noqa: ANN401
+) -> None:
+    check(app, check_topic, topic)
+    show_view(app, words, render, topic=topic, subscription=subscription, **given)
+
+
+def _act(app: Desk, words: str, topic: str, subscription: str, actor: str | None) -> None:
+    check(app, check_topic, topic)
+    ask(app, words, actor=actor, topic=topic, subscription=subscription)
 
 
 @topics.command()
 def pause(app: Target, topic: Name, subscription: Subscription, *, actor: Actor = None) -> None:
     """Deliver no further event of a subscription; calls that run go on, and events stay."""
-    known = _handle(app, topic, subscription).pause(actor=actor)
-    say(f"subscription {known.task} is paused")
+    _act(app, "topics pause", topic, subscription, actor)
+    say(f"subscription {topic}.{subscription} is paused")
 
 
 @topics.command()
 def resume(app: Target, topic: Name, subscription: Subscription, *, actor: Actor = None) -> None:
     """End a pause of a subscription."""
-    known = _handle(app, topic, subscription).resume(actor=actor)
-    say(f"subscription {known.task} goes on")
+    _act(app, "topics resume", topic, subscription, actor)
+    say(f"subscription {topic}.{subscription} goes on")
 
 
 @topics.command()
@@ -128,7 +96,10 @@ def move(
 ) -> None:
     """Put the cursor of a subscription at another position; failed events that wait for a retry are cancelled."""
     if dry_run:
-        say(words.moved(_handle(app, topic, subscription).preview_move(_position(to))))
+        _show(app, "topics move --dry-run", topic, subscription, text.moved, json=False, to=_written(to))
+        return
+    if isinstance(app, Server):
+        act(app, "topics move", actor=actor, topic=topic, subscription=subscription, to=_written(to))
         return
     ended = _handle(app, topic, subscription).move(_position(to), actor=actor)
     cancelled = f"; {ended} pending deliveries are cancelled" if ended else ""
@@ -148,6 +119,12 @@ def _position(text: str) -> Position:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
+def _written(to: str) -> str:
+    """Return a position as the API takes it; an instant has an offset there."""
+    found = _position(to)
+    return found.isoformat() if isinstance(found, datetime) else str(found)
+
+
 @topics.command()
 def skip(
     app: Target,
@@ -158,6 +135,10 @@ def skip(
     actor: Actor = None,
 ) -> None:
     """Let an event go that holds others: it is dead with its last error, and those behind it follow."""
+    if isinstance(app, Server):
+        given = None if event is None else str(event)
+        act(app, "topics skip", actor=actor, topic=topic, subscription=subscription, event=given)
+        return
     held = _handle(app, topic, subscription).skip(event, actor=actor)
     say(f"event {held.event_id} is dead (job {held.id}); the events behind it follow")
 
@@ -173,6 +154,9 @@ def redrive(
     actor: Actor = None,
 ) -> None:
     """Start the dead events of a subscription again, oldest first; they come out of order unless they hold others."""
+    if isinstance(app, Server):
+        act(app, "topics redrive", actor=actor, topic=topic, subscription=subscription, rate=rate)
+        return
     handle = _handle(app, topic, subscription)
     handle.status()
     done = handle.redrive(limit=limit, rate=rate, actor=actor)
@@ -192,9 +176,9 @@ def reshard(
     """Give a subscription another number of shards, as soon as the present ones have read all events of now."""
     known = _handle(app, topic, subscription).reshard(number, actor=actor)
     say(
-        f"subscription {known.task} gets {words.shards(number)}"
+        f"subscription {known.task} gets {topic_words.shards(number)}"
         if known.reshard
-        else f"it has {words.shards(number)} already"
+        else f"it has {topic_words.shards(number)} already"
     )
 
 
@@ -249,36 +233,4 @@ def rebase(app: Target, *, actor: Actor = None) -> None:
 def _holders(app: App, topic: str) -> list[str]:
     late = [each for each in app.topics.select(topic) if each.lag.oldest_at is not None]
     late.sort(key=lambda each: each.lag.oldest_at or each.at)
-    return [f"{each.subscription.name} ({words.state(each)})" for each in late]
-
-
-def _lag(lag: Lag, status: SubscriptionStatus) -> str:
-    oldest = "" if lag.oldest_at is None else f", the oldest since {span(status.at - lag.oldest_at)}"
-    failed, dead = words.number(lag.failed), words.number(lag.dead)
-    return f"lag: {words.number(lag.events)} events{oldest}; {failed} failed, {dead} dead"
-
-
-def _plain(status: SubscriptionStatus) -> dict[str, object]:
-    known, lag = status.subscription, status.lag
-    plain: dict[str, object] = {name: getattr(known, name) for name in known.__struct_fields__}
-    return plain | {
-        "lag": {
-            "events": lag.events,
-            "oldest_seconds": None if lag.oldest_at is None else (status.at - lag.oldest_at).total_seconds(),
-            "failed": lag.failed,
-            "dead": lag.dead,
-        },
-        "shards": [
-            {"shard": each.shard, "feeder": each.job_id, "at_id": each.at_id, "waits": each.stuck_why}
-            for each in status.shards
-        ],
-        "held_by": [
-            {"event": each.event_id, "job": each.id, "state": each.state, "next_at": each.scheduled_at}
-            | {"error": each.error, "out_of_order": each.out_of_order}
-            for each in status.held_by
-        ],
-        "dead": [
-            {"event": each.event_id, "job": each.id, "error": each.error, "out_of_order": each.out_of_order}
-            for each in status.dead
-        ],
-    }
+    return [f"{each.subscription.name} ({topic_words.state(each)})" for each in late]

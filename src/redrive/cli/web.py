@@ -14,9 +14,9 @@ from redrive.cli.loading import Target, load_existing
 from redrive.cli.screen import say
 from redrive.cli.server import Server
 from redrive.errors import ConfigurationError
+from redrive.operate.exchange import Site
 from redrive.web import Account, NoAuth, Payloads, Users, hash_password, hash_token, rng
 from redrive.web.asgi import Dashboard
-from redrive.web.exchange import Site
 from redrive.web.guard import is_loopback, own_path
 
 

@@ -158,4 +158,8 @@ def decoded(raw: bytes | None) -> object:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return raw.decode(errors="replace")
+        text = raw.decode(errors="replace")
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from redrive import __version__
 from redrive.app.app import App
 from redrive.engine.records import Process
 from redrive.runtime import log
 from redrive.stores.operations import queues, workers
+from redrive.version import __version__
 
 _PROC = Path("/proc")
 # States of a process that has ended and has not been reaped by its parent.

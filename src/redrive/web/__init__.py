@@ -9,8 +9,7 @@ page can do.
     dashboard = redrive.web.create_app(jobs, auth=Users({"ann": ann}))
     app = Starlette(routes=[Mount("/ops/redrive", dashboard)])
 
-A page is a generator over store operations (`redrive.web.exchange`) in a module of `redrive.web.pages`. `routes` is the
-one table of pages; `asgi` serves it as HTML, and below ``/api/v1`` as JSON.
+A page is a row of the table of `redrive.operate`; `asgi` serves it as HTML, and below ``/api/v1`` as JSON.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ with extra("web"):
     from redrive.web.asgi import Dashboard
 
 from redrive.errors import ConfigurationError
+from redrive.operate.exchange import Payloads, Role, Site, User
 from redrive.web.auth import Account, Auth, Credentials, NoAuth, Proxy, Resolver, Users, hash_password, hash_token
-from redrive.web.exchange import Payloads, Role, Site, User
 
 __all__ = [
     "Account",

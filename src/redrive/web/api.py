@@ -7,7 +7,6 @@ page receives the same fields as texts, as a browser sends them. `redrive.web.op
 from __future__ import annotations
 
 import difflib
-import re
 import typing
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -17,9 +16,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from redrive import errors
-from redrive.errors import ConfigurationError, PayloadError, RedriveError, StoreBusy, StoreUnreachable
-from redrive.web.exchange import Fault, Form, Page, Refusal, Request
+from redrive.operate.exchange import Fault, Page, Refusal, Request
+from redrive.operate.problems import kind_of, title_of
 
 #: The place of the JSON API.
 API: Final = "/api/v1"
@@ -76,49 +74,6 @@ def problem_of(refusal: Refusal, *, prefix: str, path: str, request_id: str) -> 
     )
 
 
-def kinds() -> tuple[type[RedriveError], ...]:
-    """Return the kinds of problems: the errors of redrive."""
-    found = (getattr(errors, name) for name in errors.__all__)
-    return tuple(each for each in found if issubclass(each, RedriveError))
-
-
-def kind_of(name: str) -> type[RedriveError]:
-    """Return a kind of problems by its name.
-
-    Raises:
-        Refusal: 404, there is none.
-    """
-    found = next((each for each in kinds() if each.__name__ == name), None)
-    if found is None:
-        raise Refusal(HTTPStatus.NOT_FOUND, f"there is no kind of problems {name!r}")
-    return found
-
-
-def title_of(kind: type[RedriveError]) -> str:
-    """Return the first sentence about an error."""
-    return (kind.__doc__ or kind.__name__).partition("\n")[0]
-
-
-def status_of(kind: type[RedriveError]) -> HTTPStatus:
-    """Return the status of the response to an error."""
-    if issubclass(kind, LookupError):
-        return HTTPStatus.NOT_FOUND
-    if issubclass(kind, (ConfigurationError, PayloadError)):
-        return HTTPStatus.BAD_REQUEST
-    if issubclass(kind, (StoreBusy, StoreUnreachable)):
-        return HTTPStatus.SERVICE_UNAVAILABLE
-    return HTTPStatus.CONFLICT
-
-
-def refusal_of(error: RedriveError) -> Refusal:
-    """Return the response to an error of redrive; its text is what the command line prints."""
-    status, kind = status_of(type(error)), type(error).__name__
-    if status is HTTPStatus.SERVICE_UNAVAILABLE:
-        # The text of the error may name the host of the database.
-        return Refusal(status, "the database does not answer; try again", {"Retry-After": "5"}, kind=kind)
-    return Refusal(status, str(error), kind=kind if hasattr(errors, kind) else "")
-
-
 def check_query(query: Mapping[str, str], wanted: type[msgspec.Struct] | None, *, more: tuple[str, ...] = ()) -> None:
     """Check that a route has all given parameters; a misspelled filter would otherwise match everything.
 
@@ -166,54 +121,6 @@ def _is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def read_form(body: bytes, wanted: type[Form]) -> dict[str, str]:
-    """Read the body of an action, and return the fields that it has, as a browser would send them.
-
-    Raises:
-        Refusal: 400, it is not JSON, or has a wrong or unknown member.
-    """
-    try:
-        form = msgspec.json.decode(body or b"{}", type=wanted)
-    except msgspec.DecodeError as error:
-        text = re.sub(r"Expected `str` matching regex '[^']*'", "expected an id", str(error))
-        what, _, path = text.partition(" - at ")
-        fault = Fault(path.strip("`") or "$", what)
-        detail = f"the body cannot be read: {text}; its members are {members(wanted)}"
-        raise Refusal(HTTPStatus.BAD_REQUEST, detail, faults=[fault]) from error
-    given = ((each, getattr(form, each.name)) for each in msgspec.structs.fields(wanted))
-    return {each.encode_name: _text(value) for each, value in given if each.required or value != each.default}
-
-
-def read_texts(body: bytes) -> dict[str, str]:
-    """Read the body of an action with fields that are not known in advance, such as the arguments of a task.
-
-    Raises:
-        Refusal: 400, it is no JSON object with texts.
-    """
-    try:
-        return msgspec.json.decode(body or b"{}", type=dict[str, str])
-    except msgspec.DecodeError as error:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}") from error
-
-
-def members(wanted: type[Form]) -> str:
-    """Write the members of a body, with the words that each may have."""
-    return ", ".join(f"{each.encode_name}{_words(each.type)}" for each in msgspec.structs.fields(wanted))
-
-
-def _words(kind: object) -> str:
-    choices = [choice for choice in typing.get_args(kind) if isinstance(choice, str)]
-    return f" ({', '.join(choices)})" if choices else ""
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, msgspec.Raw):
-        return bytes(value).decode()
-    return str(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def link_of(request: Request, page: Page) -> str | None:

@@ -23,20 +23,21 @@ from redrive.app.protocol import Procedure, arun
 from redrive.errors import RedriveError
 from redrive.errors.foreign import trace
 from redrive.observe.logs import Block, logger
+from redrive.operate.exchange import Answer, Moved, Note, Page, Refusal, Request, Role, Site, User
+from redrive.operate.problems import refusal_of
+from redrive.operate.table import DEV_ROWS, ROWS, Row, sections
 from redrive.stores.query import Operation
 from redrive.stores.store import Store
 from redrive.web import api, guard, once, openapi
 from redrive.web.api import API
 from redrive.web.auth import Auth, Credentials, NoAuth, Proxy, Resolver, Users
 from redrive.web.carrier import Carrier
-from redrive.web.exchange import Answer, Moved, Note, Page, Refusal, Request, Role, Site, User
 from redrive.web.link import LoginLink
 from redrive.web.live import Pulse
 from redrive.web.peers import Peers, counted, peer_of
 from redrive.web.probes import WebProbes
 from redrive.web.reading import headers_of, is_api, path_of, prefix_of, read_form, read_request, request_id
 from redrive.web.rendering import ASSETS, asset, render
-from redrive.web.routes import DEV_ROUTES, ROUTES, Route, sections
 from redrive.web.sessions import Sessions, set_cookie
 from redrive.web.streams import Streams
 from redrive.web.throttle import Throttle
@@ -72,7 +73,7 @@ class Dashboard:
         self._site = site
         self._auth = auth
         self._link = link
-        self._routes = ROUTES if site.dev is None else (*ROUTES, *DEV_ROUTES)
+        self._routes = ROWS if site.dev is None else (*ROWS, *DEV_ROWS)
         # Cookies are shared by all ports of this machine, where several apps may be developed.
         self._session_cookie = _COOKIE if link is None else f"{_COOKIE}_{link.name}"
         self._sessions = Sessions(site.app, auth, self._session_cookie) if isinstance(auth, Users) else None
@@ -117,7 +118,7 @@ class Dashboard:
             except Refusal as refusal:
                 response = self._problem(request, refusal)
             except RedriveError as error:
-                response = self._problem(request, api.refusal_of(error))
+                response = self._problem(request, refusal_of(error))
             except Exception as error:  # noqa: BLE001 - its traceback is logged, and the page names no details
                 log.error("%s %s failed%s", request.method, request.url.path, Block(trace(error)))  # noqa: TRY400
                 failed = Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the page failed; the log of the server has why")
@@ -139,7 +140,7 @@ class Dashboard:
         has_token = headers.get("authorization", "").lower().startswith("bearer ") and not has_session
         guard.check_origin(request.method, headers, scheme=request.url.scheme, has_token=has_token)
 
-    def _endpoint(self, route: Route) -> Endpoint:
+    def _endpoint(self, route: Row) -> Endpoint:
         """Return the endpoint of a page or an action."""
 
         async def serve(request: HttpRequest) -> Response:
@@ -160,7 +161,7 @@ class Dashboard:
 
         return serve
 
-    async def _respond(self, request: HttpRequest, route: Route, given: Request) -> Response:
+    async def _respond(self, request: HttpRequest, route: Row, given: Request) -> Response:
         answer = await self._answer(route, given)
         if answer is None:
             return _json(Note("this can be done; nothing was changed", dry_run=True))
@@ -168,9 +169,9 @@ class Dashboard:
             return self._moved(request, given, answer)
         return self._page(request, given, route, answer)
 
-    async def _answer(self, route: Route, given: Request) -> Answer | None:
+    async def _answer(self, route: Row, given: Request) -> Answer | None:
         """Run a page or an action; return None for an action that was only checked."""
-        steps = route.handler(self._site, given)
+        steps = route.procedure(self._site, given)
         return await (rehearse if given.dry_run else arun)(self._site.app.store, steps)
 
     async def _user(self, request: HttpRequest) -> User | Response:
@@ -211,7 +212,7 @@ class Dashboard:
 
     # ----------------------------------------------------------------------------------------------------- responses
 
-    def _page(self, request: HttpRequest, given: Request, route: Route, page: Page) -> Response:
+    def _page(self, request: HttpRequest, given: Request, route: Row, page: Page) -> Response:
         if is_api(request):
             if page.refusal is not None:
                 raise page.refusal

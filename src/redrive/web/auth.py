@@ -18,8 +18,8 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from redrive.errors import ConfigurationError
+from redrive.operate.exchange import Role, User
 from redrive.web import rng
-from redrive.web.exchange import Role, User
 from redrive.web.peers import Peers
 
 __all__ = ["Account", "Auth", "Credentials", "NoAuth", "Proxy", "Resolver", "Users", "hash_password", "hash_token"]

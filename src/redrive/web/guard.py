@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
-from redrive.web.exchange import Refusal
+from redrive.operate.exchange import Refusal
 
 #: Headers of each response. The policy has no exception for scripts or styles inside a page.
 HEADERS: Final[Mapping[str, str]] = {

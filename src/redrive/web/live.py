@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from redrive.app.app import App
 from redrive.clock import SystemClock
 from redrive.errors import StoreError
+from redrive.operate.shared import KEPT, PULSED, Shared
 from redrive.stores.operations import changes as operations
 from redrive.stores.operations import queues
 from redrive.stores.operations.changes import Latest
 from redrive.stores.operations.queues import Depths
-from redrive.web.shared import KEPT, PULSED, Shared
 
 #: Seconds between two looks at the database.
 EVERY = 2.0

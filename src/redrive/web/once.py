@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from redrive.app.app import App
 from redrive.errors import RedriveError, StoreOutcomeUnknown, StoreUnreachable
+from redrive.operate.exchange import Refusal, Request
 from redrive.stores.operations import requests
 from redrive.stores.operations.requests import StoredRequest
-from redrive.web.exchange import Refusal, Request
 
 #: The header of a request.
 HEADER: Final = "idempotency-key"

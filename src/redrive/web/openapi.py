@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
+from redrive.operate.exchange import Id, Note
+from redrive.operate.table import ROWS, Row
 from redrive.runtime.health import Verdict
 from redrive.web.api import API, DRY_RUN, LONGEST_KEY, Problem, parts_of
-from redrive.web.exchange import Id, Note
-from redrive.web.routes import ROUTES, Route
 
 #: The path of the document, below the place of the API.
 DOCUMENT: Final = "/openapi.json"
@@ -66,9 +66,9 @@ def document(prefix: str = "") -> Json:
         prefix: the place where the dashboard is mounted.
     """
     schemas = _schemas()
-    queries = {route.query.__name__ for route in ROUTES if route.query is not None}
+    queries = {route.query.__name__ for route in ROWS if route.query is not None}
     paths: Json = {}
-    for route in ROUTES:
+    for route in ROWS:
         paths.setdefault(path_of(route), {})[route.method.lower()] = _operation(route, schemas)
     for path, summary in _PROBES.items():
         paths[path] = {"servers": [{"url": prefix or "/"}], "get": _probe(path, summary)}
@@ -82,7 +82,7 @@ def document(prefix: str = "") -> Json:
         },
         "servers": [{"url": f"{prefix}{API}"}],
         "security": [{"token": []}, {"password": []}],
-        "tags": [{"name": name} for name in dict.fromkeys(map(_tag, ROUTES))] + [{"name": "Health"}],
+        "tags": [{"name": name} for name in dict.fromkeys(map(_tag, ROWS))] + [{"name": "Health"}],
         "paths": paths,
         "components": {
             "securitySchemes": {
@@ -95,15 +95,15 @@ def document(prefix: str = "") -> Json:
     }
 
 
-def path_of(route: Route) -> str:
+def path_of(route: Row) -> str:
     """Return the path of a route below the place of the API."""
     return "/overview" if route.path == "/" else re.sub(r":\w+}", "}", route.path)
 
 
-def _operation(route: Route, schemas: Json) -> Json:
+def _operation(route: Row, schemas: Json) -> Json:
     found: Json = {
-        "operationId": f"{route.handler.__module__.rpartition('.')[2]}_{route.handler.__name__}",
-        "summary": inspect.getdoc(route.handler),
+        "operationId": f"{route.procedure.__module__.rpartition('.')[2]}_{route.procedure.__name__}",
+        "summary": inspect.getdoc(route.procedure),
         "tags": [_tag(route)],
         "parameters": [*_places(route), *_parameters(route, schemas)],
     }
@@ -119,7 +119,7 @@ def _operation(route: Route, schemas: Json) -> Json:
     return found
 
 
-def _answered(route: Route, schema: Json) -> Json:
+def _answered(route: Row, schema: Json) -> Json:
     answer: Json = {"description": "OK", "content": {"application/json": {"schema": schema}}}
     if "limit" in _fields(route):
         link = {"description": "The next page (rel=next); missing on the last one.", "schema": {"type": "string"}}
@@ -133,13 +133,13 @@ def _answered(route: Route, schema: Json) -> Json:
     return done
 
 
-def _places(route: Route) -> Iterator[Json]:
+def _places(route: Row) -> Iterator[Json]:
     for name in re.findall(r"{(\w+)", route.path):
         schema = msgspec.json.schema(Id) if name == "id" else {"type": "string", "minLength": 1}
         yield {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _parameters(route: Route, schemas: Json) -> Iterator[Json]:
+def _parameters(route: Row, schemas: Json) -> Iterator[Json]:
     known = schemas[route.query.__name__] if route.query is not None else {"properties": {}}
     for name, member in known["properties"].items():
         schema = {key: value for key, value in member.items() if key not in {"description", "default"}}
@@ -192,13 +192,13 @@ def _name(status: HTTPStatus) -> str:
     return f"Problem{status.value}"
 
 
-def _tag(route: Route) -> str:
+def _tag(route: Row) -> str:
     return route.section or next(
-        (each.section for each in ROUTES if each.path == route.path and each.section), "Problems"
+        (each.section for each in ROWS if each.path == route.path and each.section), "Problems"
     )
 
 
-def _fields(route: Route) -> Sequence[str]:
+def _fields(route: Row) -> Sequence[str]:
     return () if route.query is None else route.query.__struct_fields__
 
 
@@ -207,7 +207,7 @@ def _fields(route: Route) -> Sequence[str]:
 
 def _schemas() -> Json:
     kinds: list[Any] = [Problem, Note, Verdict]
-    for route in ROUTES:
+    for route in ROWS:
         kinds += [*parts_of(route.data), *filter(None, (route.query, route.form))]
     _, schemas = msgspec.json.schema_components(dict.fromkeys(kinds), ref_template=_SCHEMAS + "{name}")
     # Defaults are values of Python there, such as tuples.

@@ -1,4 +1,4 @@
-"""How a request of HTTP becomes a `redrive.web.exchange.Request`."""
+"""How a request of HTTP becomes a `redrive.operate.exchange.Request`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request as HttpRequest
 
+from redrive.operate import forms
+from redrive.operate.exchange import Refusal, Request, User
+from redrive.operate.table import Row
 from redrive.web import api, rng
 from redrive.web.api import API
-from redrive.web.exchange import Refusal, Request, User
-from redrive.web.routes import Route
 
 #: The largest body of a request, in bytes, and the seconds within which it arrives.
 LARGEST: Final = 64 * 1024
 LONGEST: Final = 30.0
 
 
-async def read_request(request: HttpRequest, user: User, route: Route) -> Request:
+async def read_request(request: HttpRequest, user: User, route: Row) -> Request:
     """Read a request, and check what every route checks."""
     query = _pairs(request.url.query)
     places = {name: str(value) for name, value in request.path_params.items()}
@@ -51,7 +52,7 @@ async def read_body(request: HttpRequest) -> bytes:
     return body
 
 
-async def read_form(request: HttpRequest, route: Route | None = None) -> Mapping[str, str]:
+async def read_form(request: HttpRequest, route: Row | None = None) -> Mapping[str, str]:
     """Read the fields of a form; in the JSON API those of an object."""
     body = await read_body(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -60,7 +61,7 @@ async def read_form(request: HttpRequest, route: Route | None = None) -> Mapping
     if kind not in {"", allowed}:
         raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the body is {allowed}, not {kind[:100]!r}")
     if route is not None and has_json:
-        return api.read_form(body, route.form) if route.form is not None else api.read_texts(body)
+        return forms.read_form(body, route.form) if route.form is not None else forms.read_texts(body)
     try:
         return _pairs(body.decode())
     except UnicodeDecodeError as error:

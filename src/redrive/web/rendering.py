@@ -14,25 +14,18 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from redrive import __version__
 from redrive.clock import SystemClock
 from redrive.engine.commands import command, of_jobs
 from redrive.engine.explain import span
+from redrive.operate.exchange import Request, Site
+from redrive.operate.filters import parse
+from redrive.version import __version__
 from redrive.visible import visible
-from redrive.web.exchange import Request, Site
-from redrive.web.filters import parse
 
 _STATIC: Final = resources.files("redrive.web") / "static"
 
 #: The files that pages load; no others are served.
-ASSETS: Final = (
-    "style.css",
-    "theme.js",
-    "redrive.js",
-    "icons.svg",
-    "vendor/htmx.js",
-    "vendor/idiomorph.js",
-)
+ASSETS: Final = ("style.css", "theme.js", "redrive.js", "icons.svg", "vendor/htmx.js", "vendor/idiomorph.js")
 
 
 class Asset(msgspec.Struct, frozen=True, gc=False):
@@ -74,14 +67,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
-        "when": when,
-        "relative": relative,
-        "span": _span,
-        "exact": exact,
-        "json": _json,
-        "shown": _shown,
-    }
+    found.filters |= {"when": when, "relative": relative, "span": _span, "exact": exact, "json": _json, "shown": _shown}
     found.globals |= {"shell": command, "shell_of_jobs": _of_jobs}
     return found
 

@@ -10,7 +10,7 @@ from typing import Final
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from redrive.web.exchange import Refusal
+from redrive.operate.exchange import Refusal
 
 #: Streams of one user in a process. The pages of a browser share one.
 MOST: Final = 20

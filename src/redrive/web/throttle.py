@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Final, TypeVar
 
 from redrive.clock import SystemClock
-from redrive.web.exchange import Refusal
+from redrive.operate.exchange import Refusal
 
 #: Failed logins of one user from one address, and from one address, in a minute. The second limit is high, because an
 #: address may belong to many users; it bounds what the checks of passwords cost, and trials of many names.

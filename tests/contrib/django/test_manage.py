@@ -72,7 +72,7 @@ def test_jobs_are_listed(capfd):
         call_command("redrive", "jobs", "list", "--queue", "listed", "--json")
 
     assert 0 == (left.value.code or 0)
-    assert f'"id":{number(new)},"task":"tests.contrib.django.sample.tasks.add"' in capfd.readouterr().out
+    assert f'"id":"{number(new)}","task":"tests.contrib.django.sample.tasks.add"' in capfd.readouterr().out
     assert before == sys.argv
     task_backends["default"].app.job(number(new)).cancel()
 

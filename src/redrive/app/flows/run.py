@@ -187,15 +187,16 @@ class Run(Generic[R]):
             PayloadError: the value cannot be written.
             ConfigurationError: the name or the key is empty, or the name begins with a colon.
         """
-        return self._app.store.run(self._signal(name, value, key, actor), using=using) is not None
+        return self._app.store.run(self.signalling(name, value, key, actor), using=using) is not None
 
     async def asignal(
         self, name: str, value: object = None, *, key: str | None = None, using: object = None, actor: str | None = None
     ) -> bool:
         """Send a signal to the run; see `signal`."""
-        return await self._app.store.arun(self._signal(name, value, key, actor), using=using) is not None
+        return await self._app.store.arun(self.signalling(name, value, key, actor), using=using) is not None
 
-    def _signal(self, name: str, value: object, key: str | None, actor: str | None) -> Operation[int | None]:
+    def signalling(self, name: str, value: object, key: str | None, actor: str | None) -> Operation[int | None]:
+        """Send a signal, as the operation of both methods; None if one with the key was sent before."""
         checked_event(name, "run.signal(): the name")
         if key is not None:
             checked_text(key, "run.signal(): the key")
@@ -243,13 +244,14 @@ class Run(Generic[R]):
             IllegalMove: the run has ended.
             ConfigurationError: the instant has no time zone.
         """
-        self._app.store.run(self._pause(why, until, actor))
+        self._app.store.run(self.pausing(why, until, actor))
 
     async def apause(self, why: str | None = None, *, until: datetime | None = None, actor: str | None = None) -> None:
         """Let the run take no new step; see `pause`."""
-        await self._app.store.arun(self._pause(why, until, actor))
+        await self._app.store.arun(self.pausing(why, until, actor))
 
-    def _pause(self, why: str | None, until: datetime | None, actor: str | None) -> Operation[None]:
+    def pausing(self, why: str | None, until: datetime | None, actor: str | None) -> Operation[None]:
+        """Pause the run, as the operation of both methods."""
         if until is not None and (not isinstance(until, datetime) or until.utcoffset() is None):
             raise ConfigurationError(f"run.pause(until=): a datetime with a time zone, got {shown(until)}")
         return manage.pause(
@@ -294,13 +296,14 @@ class Run(Generic[R]):
             DuplicateRun: a run has this id.
             IllegalMove: a step is given, and the run takes its steps back at this moment.
         """
-        return run(self._app.store, self._fork(from_step, id, actor))
+        return run(self._app.store, self.forking(from_step, id, actor))
 
     async def afork(self, from_step: str | None = None, *, id: str | None = None, actor: str | None = None) -> Run[R]:
         """Start a new run with recorded steps of this one; see `fork`."""
-        return await arun(self._app.store, self._fork(from_step, id, actor))
+        return await arun(self._app.store, self.forking(from_step, id, actor))
 
-    def _fork(self, from_step: str | None, id: str | None, actor: str | None) -> Procedure[Run[R]]:
+    def forking(self, from_step: str | None, id: str | None, actor: str | None) -> Procedure[Run[R]]:
+        """Start a new run in its place, as the procedure of both methods."""
         if id is not None:
             checked_text(id, "run.fork(): the id")
         found = yield self._timeline()

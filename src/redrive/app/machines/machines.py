@@ -131,13 +131,14 @@ class MachineHandle:
         Raises:
             MachineDefinitionError: the code of this process has no such machine.
         """
-        return run(self.app.store, self._overdue(limit))
+        return run(self.app.store, self.late(limit))
 
     async def aoverdue(self, *, limit: int = 100) -> tuple[InstanceRecord, ...]:
         """Read instances that are overdue; see `overdue`."""
-        return await arun(self.app.store, self._overdue(limit))
+        return await arun(self.app.store, self.late(limit))
 
-    def _overdue(self, limit: int) -> Procedure[tuple[InstanceRecord, ...]]:
+    def late(self, limit: int) -> Procedure[tuple[InstanceRecord, ...]]:
+        """Read overdue instances, as the procedure of both methods."""
         definition = self._found.definition
         at: datetime = self.app.now() or (yield clock.present())
         limits = [(each.name, at - each.within) for each in definition.states.values() if each.within is not None]
@@ -171,13 +172,14 @@ class MachineHandle:
             InstanceNotFound: there is none with this key.
             IllegalMove: no transition has failed or waits.
         """
-        run(self.app.store, self._retry(instance, actor))
+        run(self.app.store, self.retrying(instance, actor))
 
     async def aretry(self, instance: str, *, actor: str | None = None) -> None:
         """Run a failed transition once more; see `retry`."""
-        await arun(self.app.store, self._retry(instance, actor))
+        await arun(self.app.store, self.retrying(instance, actor))
 
-    def _retry(self, instance: str, actor: str | None) -> Procedure[None]:
+    def retrying(self, instance: str, actor: str | None) -> Procedure[None]:
+        """Retry a transition, as the procedure of both methods."""
         found: InstanceRecord = yield manage.get(self.name, checked_key(instance))
         if found.job_id is None:
             raise IllegalMove(
@@ -209,13 +211,14 @@ class MachineHandle:
             MachineBusy: a transition runs or waits for a retry.
             MachineDefinitionError: the code of this process has no such machine, or the machine no such state.
         """
-        return self.app.store.run(self._reset(instance, state, actor))
+        return self.app.store.run(self.resetting(instance, state, actor))
 
     async def areset(self, instance: str, state: str, *, actor: str | None = None) -> InstanceRecord:
         """Put an instance into a state; see `reset`."""
-        return await self.app.store.arun(self._reset(instance, state, actor))
+        return await self.app.store.arun(self.resetting(instance, state, actor))
 
-    def _reset(self, instance: str, state: str, actor: str | None) -> Operation[InstanceRecord]:
+    def resetting(self, instance: str, state: str, actor: str | None) -> Operation[InstanceRecord]:
+        """Put an instance into a state, as the operation of both methods."""
         found = self._found
         _check_state(found, state)
         how = entered(found.definition, state, found.version)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from redrive import __version__
 from redrive.app.protocol import AppProtocol, Procedure
 from redrive.clock import SystemClock
 from redrive.engine.commands import command
@@ -18,6 +17,7 @@ from redrive.stores.operations.doctor import Vitals
 from redrive.stores.operations.schema import Schema, Versions, schema
 from redrive.stores.store import Store
 from redrive.stores.urls import without_user
+from redrive.version import __version__
 
 # Settings of the database that are shown.
 SHOWN: Final = frozenset({"journal_mode", "synchronous", "synchronous_commit"})

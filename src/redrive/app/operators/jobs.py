@@ -132,7 +132,7 @@ class Jobs:
         Raises:
             ConfigurationError: the filter has no condition, or the rate cannot be read.
         """
-        return run(self._app.store, self._redrive(checked_filter(where), _spacing(rate), queue, actor, dry_run=dry_run))
+        return run(self._app.store, self.redriving(where, rate, queue, actor, dry_run=dry_run))
 
     async def aredrive(
         self,
@@ -144,13 +144,13 @@ class Jobs:
         actor: str | None = None,
     ) -> BulkResult:
         """Start dead or cancelled jobs again; see `redrive`."""
-        return await arun(
-            self._app.store, self._redrive(checked_filter(where), _spacing(rate), queue, actor, dry_run=dry_run)
-        )
+        return await arun(self._app.store, self.redriving(where, rate, queue, actor, dry_run=dry_run))
 
-    def _redrive(
-        self, where: Filter, spacing: timedelta, queue: str | None, actor: str | None, *, dry_run: bool
+    def redriving(
+        self, where: Filter, rate: str | None, queue: str | None, actor: str | None, *, dry_run: bool = False
     ) -> Procedure[BulkResult]:
+        """Start dead or cancelled jobs again, as the procedure of both methods."""
+        where, spacing = checked_filter(where), timedelta(0) if rate is None else Rate.parse(rate).spacing
         where.check_bulk()
         if dry_run:
             rehearsed: BulkResult = yield redriving.dry_run(where)
@@ -292,7 +292,3 @@ def _in_batches(where: Filter, change: Callable[[Filter], Procedure[BulkResult]]
         after = done.last_id
         left -= batch.limit
     return BulkResult(tuple(ids), tuple(kept), after)
-
-
-def _spacing(rate: str | None) -> timedelta:
-    return timedelta(0) if rate is None else Rate.parse(rate).spacing

@@ -69,51 +69,55 @@ class Refreshes:
         self, name: str, key: str, *, at_once: bool = True, actor: str | None = None, using: Any = None
     ) -> MoveResult:
         """Enable an item and forget its failures; see `redrive.Refresh.update`."""
-        return self._app.store.run(self._update(name, key, actor, at_once=at_once), using=using)
+        return self._app.store.run(self.updating(name, key, actor, at_once=at_once), using=using)
 
     async def aupdate(
         self, name: str, key: str, *, at_once: bool = True, actor: str | None = None, using: Any = None
     ) -> MoveResult:
         """Enable an item and forget its failures; see `redrive.Refresh.update`."""
-        return await self._app.store.arun(self._update(name, key, actor, at_once=at_once), using=using)
+        return await self._app.store.arun(self.updating(name, key, actor, at_once=at_once), using=using)
 
-    def _update(self, name: str, key: str, actor: str | None, *, at_once: bool) -> Operation[MoveResult]:
+    def updating(self, name: str, key: str, actor: str | None, *, at_once: bool = True) -> Operation[MoveResult]:
+        """Restart an item, as the operation of both methods."""
         # Only an operator's update stands in the audit log; without an actor it is one of the application.
         now = self._app.now()
         return manage.update(name, checked_key(key), rng.roll(), at_once=at_once, actor=actor, now=now)
 
     def trigger(self, name: str, key: str, *, actor: str | None = None) -> MoveResult:
         """Start an attempt at an item now; see `redrive.Refresh.trigger`."""
-        return self._app.store.run(self._trigger(name, key, actor))
+        return self._app.store.run(self.triggering(name, key, actor))
 
     async def atrigger(self, name: str, key: str, *, actor: str | None = None) -> MoveResult:
         """Start an attempt at an item now; see `redrive.Refresh.trigger`."""
-        return await self._app.store.arun(self._trigger(name, key, actor))
+        return await self._app.store.arun(self.triggering(name, key, actor))
 
-    def _trigger(self, name: str, key: str, actor: str | None) -> Operation[MoveResult]:
+    def triggering(self, name: str, key: str, actor: str | None) -> Operation[MoveResult]:
+        """Start an attempt of an item, as the operation of both methods."""
         by, now = actor or self._app.actor, self._app.now()
         return manage.trigger(name, checked_key(key), rng.roll(), actor=by, now=now)
 
     def pause(self, name: str, key: str, *, actor: str | None = None) -> MoveResult:
         """Start no attempt at an item until `resume`; see `redrive.Refresh.pause`."""
-        return self._app.store.run(self._pause(name, key, actor))
+        return self._app.store.run(self.pausing(name, key, actor))
 
     async def apause(self, name: str, key: str, *, actor: str | None = None) -> MoveResult:
         """Start no attempt at an item until `aresume`; see `redrive.Refresh.pause`."""
-        return await self._app.store.arun(self._pause(name, key, actor))
+        return await self._app.store.arun(self.pausing(name, key, actor))
 
-    def _pause(self, name: str, key: str, actor: str | None) -> Operation[MoveResult]:
+    def pausing(self, name: str, key: str, actor: str | None) -> Operation[MoveResult]:
+        """Pause an item, as the operation of both methods."""
         return manage.pause(name, checked_key(key), actor=actor or self._app.actor, now=self._app.now())
 
     def resume(self, name: str, key: str, *, actor: str | None = None) -> MoveResult:
         """End the pause of an item; see `redrive.Refresh.resume`."""
-        return self._app.store.run(self._resume(name, key, actor))
+        return self._app.store.run(self.resuming(name, key, actor))
 
     async def aresume(self, name: str, key: str, *, actor: str | None = None) -> MoveResult:
         """End the pause of an item; see `redrive.Refresh.resume`."""
-        return await self._app.store.arun(self._resume(name, key, actor))
+        return await self._app.store.arun(self.resuming(name, key, actor))
 
-    def _resume(self, name: str, key: str, actor: str | None) -> Operation[MoveResult]:
+    def resuming(self, name: str, key: str, actor: str | None) -> Operation[MoveResult]:
+        """Resume an item, as the operation of both methods."""
         by, now = actor or self._app.actor, self._app.now()
         return manage.resume(name, checked_key(key), rng.roll(), actor=by, now=now)
 

@@ -214,13 +214,14 @@ class Job(Generic[R]):
         Raises:
             JobNotFound: there is no such job.
         """
-        return run(self._app.store, self._cancel(why, actor))
+        return run(self._app.store, self.cancelling(why, actor))
 
     async def acancel(self, why: str | None = None, *, actor: str | None = None) -> bool:
         """Cancel the job if it has not ended; see `cancel`."""
-        return await arun(self._app.store, self._cancel(why, actor))
+        return await arun(self._app.store, self.cancelling(why, actor))
 
-    def _cancel(self, why: str | None, actor: str | None) -> Procedure[bool]:
+    def cancelling(self, why: str | None, actor: str | None) -> Procedure[bool]:
+        """Cancel the job, as the procedure of both methods."""
         number = yield from self._committed_id()
         done: bool = yield admin.cancel(number, why=why, actor=actor or self._app.actor, now=self._app.now())
         if done and heard("redrive.jobs", INFO):

@@ -13,7 +13,7 @@ import msgspec
 
 from redrive.app.arguments import checked_count, shown
 from redrive.app.payload import KeyOrder, Signature
-from redrive.app.protocol import AppProtocol
+from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.app.tasks.enqueue import Options
 from redrive.app.tasks.task import Task, Traits
 from redrive.app.types import members_of, type_name
@@ -257,14 +257,16 @@ class SubscriptionHandle:
 
         Unless the subscription was held by them, later events have been delivered: they come out of order.
         """
-        return typing.cast(
-            "BulkResult", typing.cast("Any", self.app).jobs.redrive(self._dead(limit), rate=rate, actor=actor)
-        )
+        return run(self.app.store, self.redriving(limit, rate, actor))
 
     async def aredrive(self, *, limit: int = 1000, rate: str | None = None, actor: str | None = None) -> BulkResult:
         """Start dead deliveries again, oldest first; see `redrive`."""
-        jobs = typing.cast("Any", self.app).jobs
-        return typing.cast("BulkResult", await jobs.aredrive(self._dead(limit), rate=rate, actor=actor))
+        return await arun(self.app.store, self.redriving(limit, rate, actor))
+
+    def redriving(self, limit: int, rate: str | None, actor: str | None) -> Procedure[BulkResult]:
+        """Start dead events again, as the procedure of both methods."""
+        found: BulkResult = yield from typing.cast("Any", self.app).jobs.redriving(self._dead(limit), rate, None, actor)
+        return found
 
     def _dead(self, limit: int) -> Filter:
         return Filter(

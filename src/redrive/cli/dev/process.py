@@ -22,9 +22,9 @@ from redrive.cli.loading import load_app
 from redrive.cli.server import Server
 from redrive.cli.worker import leave, start_log, stuck
 from redrive.clock import SystemClock
+from redrive.operate.exchange import Dev, Site
 from redrive.runtime.worker import Worker
 from redrive.web.asgi import Dashboard
-from redrive.web.exchange import Dev, Site
 from redrive.web.link import LoginLink
 
 # The time in which running handlers may finish after a file was saved.

@@ -14,21 +14,22 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils import autoreload
 
+from redrive import seams
 from redrive.contrib import extra
 from redrive.contrib.django.results import decode_id
 
 
 def command_line() -> Any:
     """Return the command line of redrive."""
-    # By name: an integration does not depend on the command line, except for its own command.
     with extra("cli"):
-        return import_module("typer.main").get_command(import_module("redrive.cli").cli)
+        import typer
+
+        return typer.main.get_command(seams.command_line())
 
 
 def of_backend(alias: str) -> Any:
@@ -79,7 +80,7 @@ class Command(BaseCommand):  # type: ignore[misc] # Django has no type informati
             words = [str(decode_id(each) or each) for each in words]
         # A prefix of the program in the lines that show how to call it.
         program = f"{os.path.basename(sys.argv[0])} redrive"  # noqa: PTH119 - the name only
-        import_module("redrive.cli").main(functools.partial(of_backend(alias), words, prog_name=program))
+        seams.main()(functools.partial(of_backend(alias), words, prog_name=program))
 
 
 def serve(line: list[str]) -> None:

@@ -1,0 +1,347 @@
+"""Crons and refreshes: when they occur, what became of each occurrence, and trigger, pause and resume."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from datetime import datetime
+from http import HTTPStatus
+from typing import Final, Literal
+
+import msgspec
+
+from redrive.app.protocol import Procedure
+from redrive.engine.items import TrackedItem
+from redrive.engine.occurrence import Occurrence
+from redrive.engine.origin import Kind
+from redrive.engine.records import Count
+from redrive.engine.recurring import CronDefinition, RefreshDefinition
+from redrive.operate.exchange import Form, Moved, Named, Page, Refusal, Request, Site, instant, path_to
+from redrive.operate.schedule_view import ScheduleView, standing, view, views
+from redrive.stores.operations import clock, crons, schedules
+from redrive.stores.operations.refresh import items
+from redrive.stores.operations.refresh.items import ItemLoad
+
+#: Schedules, occurrences and items on a page.
+SHOWN: Final = 50
+
+#: Occurrences to come, in the list and on the page of a cron.
+NEXT: Final = 3
+AHEAD: Final = 10
+
+#: The largest number of items, and of occurrences that a pause skips, that is counted.
+MOST: Final = 10_000
+MOST_SKIPPED: Final = 1000
+
+
+class ScheduleQuery(Named, frozen=True, gc=False):
+    """The parameters of a schedule.
+
+    Attributes:
+        before: of a cron: the instant before which its occurrences are listed.
+        after: of a refresh: the item after which its items are listed.
+        troubled_after: of a refresh: the item after which its items in trouble are listed.
+    """
+
+    before: str | None = None
+    troubled_after: str | None = None
+
+
+class ScheduleAction(Form, frozen=True, gc=False):
+    """An action on a schedule.
+
+    Attributes:
+        action: trigger starts a cron now.
+        state: the action is refused (409) if the schedule is in the other one.
+    """
+
+    action: Literal["trigger", "pause", "resume"]
+    state: Literal["active", "paused"] | None = None
+
+
+class OccurrenceLine(msgspec.Struct, frozen=True, gc=False):
+    """A decided occurrence of a cron.
+
+    Attributes:
+        decision: started, queued, skipped or missed.
+        note: why.
+    """
+
+    occurs_at: datetime
+    decided_at: datetime
+    decision: str
+    job: str | None
+    note: str | None
+
+
+class ScheduleLine(msgspec.Struct, frozen=True, gc=False):
+    """A schedule in a list.
+
+    Attributes:
+        kind: cron or refresh.
+        when: its pattern with the time zone, or the first sentence of its policy.
+        words: the pattern in words; None for a refresh.
+        due_at: when its next occurrence or item is due; None if nothing is planned, or it is paused.
+        next: the next occurrences of a cron; of a paused one as if it were resumed now.
+        remarks: why it may not start anything, besides a pause.
+        last: the latest decision about a cron.
+        tracked: the items of a refresh.
+        troubled: those with a failed last attempt, and those that were given up.
+    """
+
+    name: str
+    kind: str
+    when: str
+    words: str | None
+    due_at: datetime | None
+    next: tuple[datetime, ...]
+    paused_at: datetime | None
+    remarks: tuple[str, ...]
+    created: bool
+    last: OccurrenceLine | None = None
+    tracked: Count | None = None
+    troubled: Count | None = None
+
+
+class ScheduleList(msgspec.Struct, frozen=True, gc=False):
+    """A page of schedules, by name.
+
+    Attributes:
+        after: the parameter ``after`` of the next page; None on the last page.
+    """
+
+    at: datetime
+    items: tuple[ScheduleLine, ...]
+    after: str | None
+
+
+class CronPage(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="cron"):
+    """A cron.
+
+    Attributes:
+        overlap: what an occurrence does while the job of the one before has not ended.
+        catch_up: which missed occurrences are started; for ``all`` the span is named.
+        jobs: what it enqueues, and their policy.
+        tz: the time zone of its pattern.
+        skips: the occurrences that the present pause has skipped so far; None if it is not paused.
+        past: the decided occurrences, the latest first.
+        before: the parameter ``before`` of the next page; None on the last page.
+        remedy: the command that ends its pause; None if it is not paused.
+    """
+
+    at: datetime
+    line: ScheduleLine
+    declared_at: datetime | None
+    overlap: str | None
+    catch_up: str | None
+    jobs: str | None
+    tz: str
+    skips: Count | None
+    past: tuple[OccurrenceLine, ...]
+    before: str | None
+    remedy: str | None
+
+
+class ItemLine(msgspec.Struct, frozen=True, gc=False):
+    """An item of a refresh in a list.
+
+    Attributes:
+        standing: fresh, running, failing, given up or completed.
+        attempt: the number of the attempt in the present cycle, from 0.
+        attempts: the attempts since the last success.
+        refresh_at: when its next attempt is due.
+        reason: why it was given up, as a text for its owner.
+        job: the job of the running attempt.
+    """
+
+    key: str
+    standing: str
+    paused: bool
+    attempt: int
+    attempts: int
+    refresh_at: datetime | None
+    failing_since: datetime | None
+    reason: str | None
+    job: str | None
+
+
+class RefreshPage(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="refresh"):
+    """A refresh.
+
+    Attributes:
+        policy: its sentences.
+        jobs: what its attempts are, and their policy.
+        on_disabled: the task of the job that is made after an item was given up.
+        on_disabled_queue: the queue of that job.
+        in_trouble: items with a failed last attempt, and items that were given up, by key.
+        troubled_after: the parameter ``troubled_after`` of the next page of these; None on the last page.
+        items: all items, by key.
+        after: the parameter ``after`` of the next page of these; None on the last page.
+        remedy: the command that ends its pause; None if it is not paused.
+    """
+
+    at: datetime
+    line: ScheduleLine
+    declared_at: datetime | None
+    policy: tuple[str, ...]
+    jobs: str | None
+    on_disabled: str | None
+    on_disabled_queue: str | None
+    in_trouble: tuple[ItemLine, ...]
+    troubled_after: str | None
+    items: tuple[ItemLine, ...]
+    after: str | None
+    remedy: str | None
+
+
+def schedule_list(site: Site, request: Request) -> Procedure[Page]:
+    """List crons and refreshes."""
+    at: datetime = yield clock.present(site.app.now())
+    limit = request.limit(SHOWN)
+    found: list[ScheduleView] = yield from views(site.app, after=request.query.get("after", ""), limit=limit + 1)
+    latest: dict[str, Occurrence] = {each.schedule: each for each in (yield schedules.latest())}
+    loads: dict[str, ItemLoad] = {each.schedule: each for each in (yield items.loads(MOST))}
+    shown = tuple(line(each, at, NEXT, latest.get(each.name), loads.get(each.name)) for each in found[:limit])
+    data = ScheduleList(at, shown, shown[-1].name if len(found) > limit else None)
+    return Page("Schedules", data, next={"after": data.after})
+
+
+def line(
+    seen: ScheduleView, at: datetime, ahead: int, last: Occurrence | None = None, load: ItemLoad | None = None
+) -> ScheduleLine:
+    """Return a schedule as a line of a list."""
+    return ScheduleLine(
+        name=seen.name,
+        kind=seen.kind.value,
+        when=seen.when,
+        words=seen.words,
+        due_at=seen.due_at,
+        next=tuple(itertools.islice(seen.ahead(at), ahead)),
+        paused_at=seen.paused_at,
+        remarks=seen.remarks,
+        created=seen.created,
+        last=None if last is None else occurrence_line(last),
+        tracked=None if load is None else Count(load.tracked, load.tracked >= MOST),
+        troubled=None if load is None else Count(load.troubled, load.troubled >= MOST),
+    )
+
+
+def occurrence_line(each: Occurrence) -> OccurrenceLine:
+    """Return an occurrence as a line of a list."""
+    job = None if each.job_id is None else str(each.job_id)
+    return OccurrenceLine(each.occurs_at, each.decided_at, each.decision.value, job, each.note)
+
+
+def schedule(site: Site, request: Request) -> Procedure[Page]:
+    """Show one schedule."""
+    seen: ScheduleView = yield from view(site.app, request.places["name"])
+    at: datetime = yield clock.present(site.app.now())
+    if seen.kind is Kind.REFRESH:
+        return (yield from _refresh(site, seen, request, at))
+    return (yield from _cron(site, seen, request, at))
+
+
+def _cron(site: Site, seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]:
+    text = request.query.get("before", "")
+    before = instant(text)
+    if text and before is None:
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"before={text[:40]!r} is not an instant such as 2026-03-01T06:00Z")
+    limit = request.limit(SHOWN)
+    found: tuple[Occurrence, ...] = yield schedules.occurrences(seen.name, before=before, limit=limit + 1)
+    past = tuple(map(occurrence_line, found[:limit]))
+    cron = seen.definition if isinstance(seen.definition, CronDefinition) else None
+    data = CronPage(
+        at=at,
+        line=line(seen, at, AHEAD, found[0] if found and before is None else None),
+        declared_at=None if seen.row is None else seen.row.declared_at,
+        overlap=None if cron is None else cron.overlap.value,
+        catch_up=None if cron is None else cron.started_late,
+        jobs=None if cron is None else cron.job.described,
+        tz="UTC" if cron is None else cron.tz,
+        skips=None if cron is None else _skips(seen, cron, at),
+        past=past,
+        before=past[-1].occurs_at.isoformat() if len(found) > limit else None,
+        remedy=seen.remedy(site.reference),
+    )
+    return Page(f"cron {seen.name}", data, next={"before": data.before})
+
+
+def _skips(seen: ScheduleView, cron: CronDefinition, at: datetime) -> Count | None:
+    """Return how many occurrences the present pause has skipped."""
+    if seen.paused_at is None or seen.row is None:
+        return None
+    begin = max(seen.paused_at, seen.row.next_at or seen.paused_at)
+    passed = itertools.takewhile(lambda each: each <= at, cron.schedule.since(begin))
+    number = sum(1 for _ in itertools.islice(passed, MOST_SKIPPED))
+    return Count(number, number >= MOST_SKIPPED)
+
+
+def _refresh(site: Site, seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]:
+    after, troubled_after = request.query.get("after", ""), request.query.get("troubled_after", "")
+    limit = request.limit(SHOWN)
+    troubled: tuple[TrackedItem, ...] = yield items.select(
+        seen.name, after=troubled_after, limit=limit + 1, troubled=True
+    )
+    found: tuple[TrackedItem, ...] = yield items.select(seen.name, after=after, limit=limit + 1)
+    loads: tuple[ItemLoad, ...] = yield items.loads(MOST)
+    load = next((each for each in loads if each.schedule == seen.name), None)
+    kept = seen.definition if isinstance(seen.definition, RefreshDefinition) else None
+    data = RefreshPage(
+        at=at,
+        line=line(seen, at, NEXT, None, load),
+        declared_at=None if seen.row is None else seen.row.declared_at,
+        policy=() if kept is None else tuple(str(kept.policy).splitlines()),
+        jobs=None if kept is None else kept.job.described,
+        on_disabled=None if kept is None or kept.on_disabled is None else kept.on_disabled.task,
+        on_disabled_queue=None if kept is None or kept.on_disabled is None else kept.on_disabled.queue,
+        in_trouble=tuple(map(_item, troubled[:limit])),
+        troubled_after=_last(troubled, limit),
+        items=tuple(map(_item, found[:limit])),
+        after=_last(found, limit),
+        remedy=seen.remedy(site.reference),
+    )
+    number = 0 if data.line.troubled is None else data.line.troubled.value
+    title = f"({data.line.troubled} in trouble) {seen.name}" if number else f"refresh {seen.name}"
+    return Page(title, data, next={"after": data.after})
+
+
+def _last(found: Iterable[TrackedItem], limit: int) -> str | None:
+    keys = [each.key for each in found]
+    return keys[limit - 1] if len(keys) > limit else None
+
+
+def _item(each: TrackedItem) -> ItemLine:
+    return ItemLine(
+        key=each.key,
+        standing=standing(each),
+        paused=each.paused,
+        attempt=each.attempt_no,
+        attempts=each.attempts_since_success,
+        refresh_at=each.refresh_at,
+        failing_since=each.failing_since,
+        reason=each.disabled_reason,
+        job=None if each.job_id is None else str(each.job_id),
+    )
+
+
+def act(site: Site, request: Request) -> Procedure[Moved]:
+    """Trigger, pause or resume a schedule, if it is still paused or active as the page showed."""
+    name = request.places["name"]
+    row = yield schedules.get(name)
+    what, state = f"{row.kind} {name}", "active" if row.paused_at is None else "paused"
+    request.demand_state(what, state)
+    pause, trigger = "pause" if row.paused_at is None else "resume", ("trigger",) if row.kind is Kind.CRON else ()
+    wrong = HTTPStatus.BAD_REQUEST if request.form.get("action") == "trigger" else HTTPStatus.CONFLICT
+    action = request.action((pause, *trigger), f"{what} is {state}", status=wrong)
+    actor, now = request.actor, site.app.now()
+    match action:
+        case "pause":
+            yield schedules.pause(name, actor=actor, now=now)
+            did = "is paused"
+        case "resume":
+            yield schedules.resume(name, actor=actor, now=now)
+            did = "is resumed"
+        case _:
+            done: Occurrence = yield crons.trigger(name, actor=actor, now=now)
+            did = f"was started as job {done.job_id}"
+    return Moved(path_to("schedules", name), f"{what} {did}")
