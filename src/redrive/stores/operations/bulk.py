@@ -14,7 +14,17 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine import bulk
+from redrive.engine.bulk import (
+    AFTER_ERROR,
+    AHEAD,
+    BATCH,
+    BulkAction,
+    BulkOperation,
+    BulkOptions,
+    BulkState,
+    digest,
+    frozen,
+)
 from redrive.engine.frozen import FrozenPolicy, freeze, thaw
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.queue import Rate
@@ -58,9 +68,9 @@ class BulkPreview(msgspec.Struct, frozen=True, gc=False):
         sample: the first jobs that would be changed.
     """
 
-    action: bulk.BulkAction
+    action: BulkAction
     wanted: Filter
-    options: bulk.BulkOptions
+    options: BulkOptions
     at: datetime
     bound_id: int
     changes: int
@@ -80,7 +90,7 @@ class BulkPreview(msgspec.Struct, frozen=True, gc=False):
 class BulkBatch(msgspec.Struct, frozen=True, gc=False):
     """The result of a batch: the operation after it, and the jobs that it has changed; false if there are none."""
 
-    operation: bulk.BulkOperation
+    bulk: BulkOperation
     ids: tuple[int, ...]
 
     def __bool__(self) -> bool:
@@ -120,9 +130,9 @@ class BulkLine(msgspec.Struct, frozen=True, gc=False):
 
 @reads
 def preview(
-    action: bulk.BulkAction,
+    action: BulkAction,
     wanted: Filter,
-    options: bulk.BulkOptions,
+    options: BulkOptions,
     *,
     bound_id: int | None = None,
     frozen_at: datetime | None = None,
@@ -136,7 +146,7 @@ def preview(
     at = at if frozen_at is None else min(at, frozen_at)
     ((_, last),) = yield Query("span", {"after_id": 0})
     bound = min(bound_id or last or 0, last or 0)
-    within = bulk.frozen(action, replace(wanted, limit=min(wanted.limit, COUNTED)), bound, at)
+    within = frozen(action, replace(wanted, limit=min(wanted.limit, COUNTED)), bound, at)
     until = yield from _window(action, within, READ)
     found = yield from _found(action, replace(within, before_id=until or within.before_id), options, at)
     reasons: dict[str, int] = {}
@@ -159,7 +169,7 @@ def preview(
     )
 
 
-def _window(action: bulk.BulkAction, wanted: Filter, stride: int) -> Statements[int | None]:
+def _window(action: BulkAction, wanted: Filter, stride: int) -> Statements[int | None]:
     """Return the id before which to stop reading the table; None if an index finds all jobs or few rows are left."""
     is_dead = wanted.ids is None and wanted.state is State.DEAD and wanted.caught is False
     if wanted.reads_errors:
@@ -168,7 +178,7 @@ def _window(action: bulk.BulkAction, wanted: Filter, stride: int) -> Statements[
             window = {"after_id": wanted.after_id, "before_id": wanted.before_id, "most": stride}
             ((count, last),) = yield Query("dead_window", window)
             return last + 1 if count == stride else None
-    if is_dead or (yield from few(wanted, unfinished=action is not bulk.BulkAction.REDRIVE)) is not None:
+    if is_dead or (yield from few(wanted, unfinished=action is not BulkAction.REDRIVE)) is not None:
         return None
     ((first, _),) = yield Query("span", {"after_id": wanted.after_id})
     return first + stride if first is not None and first + stride < wanted.before_id else None
@@ -183,15 +193,15 @@ class _Found(msgspec.Struct, gc=False):
     last_id: int | None = None  # the last job that was read; None when no more match
 
 
-def _found(action: bulk.BulkAction, wanted: Filter, options: bulk.BulkOptions, at: datetime) -> Statements[_Found]:
-    if action is bulk.BulkAction.REDRIVE:
+def _found(action: BulkAction, wanted: Filter, options: BulkOptions, at: datetime) -> Statements[_Found]:
+    if action is BulkAction.REDRIVE:
         chosen = yield from choose(wanted, most=COUNTED)
         return _Found(chosen.jobs, chosen.kept, last_id=chosen.last_id)
     read = yield from selected(wanted, unfinished=True)
     last = read[-1].id if len(read) == wanted.limit else None
     # Ids follow the time of the enqueue closely, but not strictly.
     jobs = [job for job in read if job.state not in FINAL and job.enqueued_at <= at]
-    if action is bulk.BulkAction.CANCEL:
+    if action is BulkAction.CANCEL:
         return _Found(jobs, last_id=last)
     policies, kept = repolicies(jobs, {name: freeze(thaw(text)) for name, text in options.policies.items()})
     changed = {number for numbers in policies.values() for number in numbers}
@@ -201,11 +211,11 @@ def _found(action: bulk.BulkAction, wanted: Filter, options: bulk.BulkOptions, a
 @writes
 def start(
     found: BulkPreview, *, rate: Rate | None = None, actor: str = UNKNOWN, now: datetime | None = None
-) -> Statements[bulk.BulkOperation]:
+) -> Statements[BulkOperation]:
     """Start the operation of a preview; return the one that runs already if it is equal."""
     at = yield from instant(now)
     speed = None if rate is None else str(rate)
-    same = bulk.digest(found.action, found.wanted, found.options, rate=speed)
+    same = digest(found.action, found.wanted, found.options, rate=speed)
     given = {"action": found.action, "rate": speed, "digest": same, "undoes": None, "matched": found.matched}
     number = yield from _insert(found, given, at, actor, last_id=found.wanted.after_id)
     if number is None:
@@ -214,7 +224,7 @@ def start(
 
 
 def _insert(
-    found: BulkPreview | bulk.BulkOperation, given: Mapping[str, object], at: datetime, actor: str, *, last_id: int
+    found: BulkPreview | BulkOperation, given: Mapping[str, object], at: datetime, actor: str, *, last_id: int
 ) -> Statements[int | None]:
     params = {
         **given,
@@ -236,24 +246,24 @@ def _insert(
     return number
 
 
-def _get(number: int) -> Statements[bulk.BulkOperation]:
-    rows = yield Query("operation_get", {"id": number}, into=bulk.BulkOperation)
+def _get(number: int) -> Statements[BulkOperation]:
+    rows = yield Query("operation_get", {"id": number}, into=BulkOperation)
     if not rows:
         raise OperationNotFound(f"there is no operation {number}")
-    found: bulk.BulkOperation = rows[0]
+    found: BulkOperation = rows[0]
     return found
 
 
 @reads
-def get(number: int) -> Statements[bulk.BulkOperation]:
-    """Return an operation; raise `OperationNotFound`."""
+def get(number: int) -> Statements[BulkOperation]:
+    """Return a bulk operation; raise `OperationNotFound`."""
     return (yield from _get(number))
 
 
 @reads
-def select(*, before_id: int | None = None, limit: int = 100) -> Statements[tuple[bulk.BulkOperation, ...]]:
-    """Return operations before `before_id`, newest first."""
-    return tuple((yield Query("operations_select", {"before_id": before_id, "count": limit}, into=bulk.BulkOperation)))
+def select(*, before_id: int | None = None, limit: int = 100) -> Statements[tuple[BulkOperation, ...]]:
+    """Return bulk operations before `before_id`, newest first."""
+    return tuple((yield Query("operations_select", {"before_id": before_id, "count": limit}, into=BulkOperation)))
 
 
 @reads
@@ -284,41 +294,41 @@ def look(*, now: datetime | None = None) -> Statements[NextBatch | None]:
     if not rows:
         return None
     at = yield from instant(now)
-    return NextBatch(rows[0].id, rows[0].next_at - bulk.AHEAD - at)
+    return NextBatch(rows[0].id, rows[0].next_at - AHEAD - at)
 
 
 @wakes_if_any
 def carry_out(number: int, *, now: datetime | None = None) -> Statements[BulkBatch | None]:
     """Write the next batch of a bulk operation; None if none is due, or another process writes it."""
     at = yield from instant(now)
-    rows = yield Query("operation_take", {"id": number, "before": at + bulk.AHEAD}, into=bulk.BulkOperation)
+    rows = yield Query("operation_take", {"id": number, "before": at + AHEAD}, into=BulkOperation)
     if not rows:
         return None
-    operation: bulk.BulkOperation = rows[0]
-    done = yield from (_undo if operation.action is bulk.BulkAction.UNDO else _batch)(operation, at)
-    after = operation.advanced(at, done=len(done.ids), kept=len(done.kept), last_id=done.last_id)
+    bulk: BulkOperation = rows[0]
+    done = yield from (_undo if bulk.action is BulkAction.UNDO else _batch)(bulk, at)
+    after = bulk.advanced(at, done=len(done.ids), kept=len(done.kept), last_id=done.last_id)
     if done.ids or done.kept:
         # The entries of all batches have each job once.
         parts = {"ids": done.ids, "kept": done.kept or None, "operation": number}
-        yield from record(at, operation.actor, operation.action.value, **parts)
+        yield from record(at, bulk.actor, bulk.action.value, **parts)
     names = ("id", "state", "matched", "last_id", "done", "kept", "next_at", "ended_at", "last_error")
     yield Query("operation_put", {name: getattr(after, name) for name in names})
     return BulkBatch(after, done.ids)
 
 
-def _batch(operation: bulk.BulkOperation, at: datetime) -> Statements[BulkResult]:
+def _batch(bulk: BulkOperation, at: datetime) -> Statements[BulkResult]:
     """Change the jobs of the next batch."""
-    wanted, action = operation.batch, operation.action
+    wanted, action = bulk.batch, bulk.action
     until = yield from _window(action, wanted, STRIDE)
     wanted = replace(wanted, before_id=until or wanted.before_id)
-    if action is bulk.BulkAction.REDRIVE:
-        first_at = max(at, operation.next_at)
-        how = Restart(_mark(operation.id), first_at, operation.spacing, operation.options.queue)
-        done = yield from restarted(wanted, how, most=bulk.BATCH)
+    if action is BulkAction.REDRIVE:
+        first_at = max(at, bulk.next_at)
+        how = Restart(_mark(bulk.id), first_at, bulk.spacing, bulk.options.queue)
+        done = yield from restarted(wanted, how, most=BATCH)
     else:
-        found = yield from _found(action, wanted, operation.options, operation.frozen_at)
-        if action is bulk.BulkAction.CANCEL:
-            why = operation.options.why or f"cancelled by operation {operation.id}"
+        found = yield from _found(action, wanted, bulk.options, bulk.frozen_at)
+        if action is BulkAction.CANCEL:
+            why = bulk.options.why or f"cancelled by operation {bulk.id}"
             ids: Sequence[int] = yield from cancel_jobs(found.jobs, at, why)
         else:
             ids = [job.id for job in found.jobs]
@@ -336,10 +346,10 @@ def _mark(number: int) -> str:
 # The lines of the audit log have the jobs of each batch. A job is taken back only if nothing has changed it since: one
 # that was redriven has the note of the operation until it starts, and one that was cancelled has ended at the instant
 # of the batch.
-def _undo(operation: bulk.BulkOperation, at: datetime) -> Statements[BulkResult]:
-    """Take one batch of another operation back."""
-    undone = operation.undoes or 0
-    found = yield from _lines(undone, operation.last_id, 1)
+def _undo(bulk: BulkOperation, at: datetime) -> Statements[BulkResult]:
+    """Take one batch of another bulk operation back."""
+    undone = bulk.undoes or 0
+    found = yield from _lines(undone, bulk.last_id, 1)
     if not found:
         return BulkResult(())
     line = found[0]
@@ -347,11 +357,11 @@ def _undo(operation: bulk.BulkOperation, at: datetime) -> Statements[BulkResult]
     jobs = {job.id: job for job in rows}
     asked = yield from _asked([job.id for job in rows if is_run(job)])
     mine = [job for job in rows if _is_unchanged(job, line, _mark(undone), asked.get(job.id))]
-    if line.action == bulk.BulkAction.REDRIVE:
-        ids: Sequence[int] = yield from cancel_jobs(mine, at, f"undone by operation {operation.id}")
+    if line.action == BulkAction.REDRIVE:
+        ids: Sequence[int] = yield from cancel_jobs(mine, at, f"undone by operation {bulk.id}")
         kept: Sequence[tuple[int, str]] = ()
     else:
-        how = Restart(f"{_mark(operation.id)}, which undoes operation {undone}", at, forgive=0, keep_due=True)
+        how = Restart(f"{_mark(bulk.id)}, which undoes operation {undone}", at, forgive=0, keep_due=True)
         these = Filter(ids=tuple(job.id for job in mine), limit=len(mine), oldest_first=True)
         done = yield from restarted(these, how) if mine else _nothing()
         ids, kept = done.ids, done.kept
@@ -373,7 +383,7 @@ def _asked(runs: Sequence[int]) -> Statements[dict[int, datetime | None]]:
 
 # A run ends after its cancellation was requested, when its steps are taken back.
 def _is_unchanged(job: JobRecord, line: BulkLine, mark: str, asked_at: datetime | None) -> bool:
-    if line.action == bulk.BulkAction.REDRIVE:
+    if line.action == BulkAction.REDRIVE:
         return job.state is State.READY and job.hold is Hold.REDRIVE and job.note == mark
     return job.state is State.CANCELLED and line.at in (job.finished_at, asked_at)
 
@@ -391,12 +401,12 @@ def _why_kept(job: JobRecord | None) -> str:
 def failed(number: int, error: str, *, now: datetime | None = None) -> Statements[None]:
     """Store why a batch failed, and try it again later."""
     at = yield from instant(now)
-    yield Query("operation_failed", {"id": number, "error": error, "next_at": at + bulk.AFTER_ERROR})
+    yield Query("operation_failed", {"id": number, "error": error, "next_at": at + AFTER_ERROR})
 
 
 @writes
-def stop(number: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[bulk.BulkOperation]:
-    """End an operation; what it has done stays. Raise `OperationNotFound`, or `IllegalMove` if it does not run."""
+def stop(number: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[BulkOperation]:
+    """End a bulk operation; what it has done stays. Raise `OperationNotFound`, or `IllegalMove` if it does not run."""
     at = yield from instant(now)
     if not (yield from _stopped(number, at, actor)):
         found = yield from _get(number)
@@ -412,8 +422,10 @@ def _stopped(number: int, at: datetime, actor: str) -> Statements[bool]:
 
 
 @writes
-def undo(number: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[bulk.BulkOperation]:
-    """Start an operation that takes another one back, which ends if it runs; raise `OperationNotFound`, `IllegalMove`.
+def undo(number: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[BulkOperation]:
+    """Start a bulk operation that takes another one back, and end that one if it runs.
+
+    Raise `OperationNotFound` or `IllegalMove`.
 
     The jobs that were redriven and have not started are cancelled; those that were cancelled start again, each not
     before it was due.
@@ -423,11 +435,11 @@ def undo(number: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> S
     obstacle = found.why_not_undone()
     if obstacle is not None:
         raise IllegalMove(f"operation {number} cannot be undone: {obstacle}")
-    if found.state is bulk.BulkState.RUNNING:
+    if found.state is BulkState.RUNNING:
         yield from _stopped(number, at, actor)
         found = yield from _get(number)
-    action = bulk.BulkAction.UNDO
-    same = bulk.digest(action, found.wanted, found.options, undoes=number)
+    action = BulkAction.UNDO
+    same = digest(action, found.wanted, found.options, undoes=number)
     given = {"action": action, "rate": None, "digest": same, "undoes": number, "matched": found.done}
     started = yield from _insert(found, given, at, actor, last_id=0)
     if started is None:
