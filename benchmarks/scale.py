@@ -34,8 +34,8 @@ from benchmarks.viewers import served
 from redrive.app.app import App
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter, Hold
-from redrive.stores.operations import admin, queues
 from redrive.operate.table import sections
+from redrive.stores.operations import admin, queues
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -9,7 +9,6 @@ from typing import Annotated, Final
 
 import msgspec
 
-from redrive.app.machines.drawing import as_element
 from redrive.app.protocol import Procedure
 from redrive.engine.commands import command
 from redrive.engine.diagram import as_text, edges
@@ -153,6 +152,8 @@ def machine_list(site: Site, _: Request) -> Procedure[Page]:
 
 def machine(site: Site, request: Request) -> Procedure[Page]:
     """Show one machine, and a page of its instances."""
+    from redrive.app.machines.drawing import as_element
+
     name, after = request.places["machine"], request.query.get("after", "")
     state, status = request.text("state"), request.choice("status", InstanceStatus)
     counts: tuple[StateCount, ...] = yield manage.by_state(name)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -15,13 +15,11 @@ from redrive.app.protocol import Procedure
 from redrive.errors import ConfigurationError, PolicyError, ScheduleSyntaxError
 from redrive.operate.charts.svg import Picture
 from redrive.operate.exchange import LONGEST, Fault, Page, Refusal, Request, Site
-from redrive.plan import gantt
-from redrive.plan.layout import catching, figure, titled
-from redrive.plan.read import read_policy
-from redrive.plan.rows import Band, Row, Section, plan_of
-from redrive.plan.svg import as_element
-from redrive.plan.understood import sentences
 from redrive.stores.operations import clock
+
+# Each command loads the table of views, and most need no drawings: `redrive.plan` is imported where one is asked for.
+if TYPE_CHECKING:
+    from redrive.plan.rows import Band, Row, Section
 
 #: Retries of a kind of failures, and attempts of a refresh, that are drawn.
 SHOWN: Final = 20
@@ -150,12 +148,14 @@ def playground(site: Site, request: Request) -> Procedure[Page]:
 
 def view_of(text: str, *, now: datetime) -> PolicyView:
     """Read a policy: a directive, JSON, or a refresh policy in English."""
+    from redrive.plan.gantt import is_english
+
     if len(text) > LONGEST:
         return PolicyView(text[:LONGEST], f"a policy has at most {LONGEST} characters here; `redrive plan` reads files")
     # One line of a form has the sentences of a policy with semicolons, or a text area has lines.
     text = text.replace("\r\n", "\n")
     try:
-        return _refresh(text, now) if gantt.is_english(text) else _retry(text)
+        return _refresh(text, now) if is_english(text) else _retry(text)
     except ScheduleSyntaxError as error:
         line = [*text.split("\n"), ""][error.line - 1]
         return PolicyView(text, f"{error}\n{line}\n{' ' * (error.column - 1)}^")
@@ -164,6 +164,11 @@ def view_of(text: str, *, now: datetime) -> PolicyView:
 
 
 def _retry(text: str) -> PolicyView:
+    from redrive.plan.layout import catching
+    from redrive.plan.read import read_policy
+    from redrive.plan.rows import plan_of
+    from redrive.plan.svg import as_element
+
     read = read_policy("", text)
     plan = plan_of(read.policy, title=read.name, retries=SHOWN)
     return PolicyView(
@@ -178,10 +183,14 @@ def _retry(text: str) -> PolicyView:
 
 
 def _section(section: Section) -> RetrySection:
+    from redrive.plan.layout import titled
+
     return RetrySection(titled(section), tuple(map(_row, section.rows)), section.rest)
 
 
 def _row(row: Row) -> Retry:
+    from redrive.plan.layout import figure
+
     return Retry(row.retry, figure(row.wait), _seconds(row.wait), figure(row.at), _seconds(row.at), row.in_time.value)
 
 
@@ -190,6 +199,9 @@ def _seconds(band: Band) -> tuple[float, float, float]:
 
 
 def _refresh(text: str, now: datetime) -> PolicyView:
+    from redrive.plan import gantt
+    from redrive.plan.understood import sentences
+
     chart = gantt.chart_of(text, answers=None, start=None, most=SHOWN, now=now)
     schedule = chart.policy.schedule
     planned: Iterator[datetime] = iter(()) if schedule is None else schedule.since(chart.begin)
