@@ -128,8 +128,15 @@ def _restore_lines(*event: Any) -> None:  # noqa: ANN401 - the same
         lines[:] = _attribute_docs.pop(name)
 
 
+def _skip_procedures(_app: Sphinx, _what: str, _name: str, member: object, skip: bool, _options: object) -> bool:  # noqa: FBT001
+    """Leave out what both forms of a method run: it is for the desk, which yields it."""
+    returns = getattr(member, "__annotations__", {}).get("return", "")
+    return skip or str(returns).startswith(("Procedure[", "Operation["))
+
+
 def setup(app: Sphinx) -> None:
     """Hide attributes from napoleon (priority 500), which reads "Gave up: no retries left" as a type "Gave up"."""
     app.connect("source-read", _insert_http_api)
+    app.connect("autodoc-skip-member", _skip_procedures)
     app.connect("autodoc-process-docstring", _keep_lines, priority=400)
     app.connect("autodoc-process-docstring", _restore_lines, priority=600)

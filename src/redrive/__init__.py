@@ -8,8 +8,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from redrive.version import __version__ as __version__
-
 if TYPE_CHECKING:
     from redrive import observe
     from redrive.app.app import App
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
         retry,
     )
     from redrive.schedule import RefreshPolicy
+    from redrive.version import __version__ as __version__
 
 __all__ = [
     "App",
@@ -96,6 +95,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "__version__": "redrive.version",
     "App": "redrive.app.app",
     "Backoff": "redrive.policy",
     "Cancel": "redrive.errors",

@@ -317,5 +317,5 @@ def test_an_older_program_disables_an_item_with_an_unreadable_policy(program, cl
     drain(app, within="3h")
 
     assert [True, False] == [each.disabled_until_update for each in table.tracked()]
-    assert "policy.version: None is not 1" in (table.get("k").disabled_reason or "")
+    assert "policy: Object missing required field `version`" in (table.get("k").disabled_reason or "")
     assert table.get("m").started_at is not None

@@ -18,9 +18,7 @@ def python(code: str, *, data: bytes = b"") -> str:
     return subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True).stdout.decode()
 
 
-RETRYING = (
-    *("cancellation", "context", "decorator", "loops", "own", "plan", "record", "rng", "shutdown", "state", "wrapper"),
-)
+RETRYING = (*("cancellation", "context", "decorator", "loops", "own", "plan", "record", "rng", "state", "wrapper"),)
 UNNEEDED = {
     *("asyncio", "concurrent", "dataclasses", "inspect", "linecache", "logging", "msgspec", "pathlib", "socket"),
     *("ssl", "subprocess", "tempfile", "threading", "traceback", "trio", "unittest", "urllib", "uuid"),
