@@ -45,6 +45,19 @@ def test_a_deletion_needs_a_known_topic(redrive, shop: App):
     assert "0 events are deleted\n" == redrive("topics", "prune", "shop:app", "payments", "--keep-for", "7d").out
 
 
+@pytest.mark.parametrize("command", ["show", "pause"])
+def test_a_subscription_that_no_worker_has_declared_is_named(redrive, shop: App, command: str):
+    """A subscription that only the code has is refused with what creates it, by views and by actions."""
+    shop.topic("clicks", int).publish(1)
+    output = redrive("topics", command, "shop:app", "clicks", "count")
+
+    assert (1, "") == (output.status, output.out)
+    assert output.err == (
+        "redrive: the topic 'clicks' has no subscription 'count'; a worker creates it when it starts with code that "
+        "declares it\n"
+    )
+
+
 @pytest.fixture
 def clicked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """Create a module with a subscription that its first event holds, in memory."""

@@ -13,7 +13,6 @@ from redrive.app.protocol import Procedure
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Count
 from redrive.engine.topics import DeliveryRecord, Position
-from redrive.errors import SubscriptionNotFound
 from redrive.operate import topic_words as words
 from redrive.operate.exchange import (
     LARGEST_ID,
@@ -193,7 +192,7 @@ def _place(request: Request) -> tuple[str, str]:
 def _status(site: Site, topic: str, name: str) -> Procedure[SubscriptionStatus]:
     found: tuple[SubscriptionStatus, ...] = yield lag.status(topic, name, now=site.app.now())
     if not found:
-        raise SubscriptionNotFound(f"the topic {topic!r} has no subscription {name!r}; a worker creates it")
+        raise subscriptions.unknown(topic, name)
     return found[0]
 
 

@@ -20,7 +20,7 @@ from redrive.app.types import members_of, type_name
 from redrive.engine import topics
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter
-from redrive.errors import ConfigurationError, PayloadError, SubscriptionNotFound, TaskDefinitionError
+from redrive.errors import ConfigurationError, PayloadError, TaskDefinitionError
 from redrive.stores.operations.admin import BulkResult
 from redrive.stores.operations.topics import lag
 from redrive.stores.operations.topics import subscriptions as operations
@@ -305,10 +305,7 @@ class SubscriptionHandle:
 
 def _only(found: tuple[SubscriptionStatus, ...], place: _Name) -> SubscriptionStatus:
     if not found:
-        raise SubscriptionNotFound(
-            f"the topic {place.topic!r} has no subscription {place.name!r}; a worker creates it when it starts with "
-            "code that declares it"
-        )
+        raise operations.unknown(place.topic, place.name)
     return found[0]
 
 

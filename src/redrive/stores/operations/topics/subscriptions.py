@@ -123,11 +123,12 @@ def lock(topic: str, name: str) -> Statements[topics.SubscriptionRecord]:
         "subscription_lock", {"topic": topic, "name": name}, into=topics.SubscriptionRecord
     )
     if not rows:
-        raise _unknown(topic, name)
+        raise unknown(topic, name)
     return rows[0]
 
 
-def _unknown(topic: str, name: str) -> SubscriptionNotFound:
+def unknown(topic: str, name: str) -> SubscriptionNotFound:
+    """Return the error about a subscription that the database does not have."""
     return SubscriptionNotFound(
         f"the topic {topic!r} has no subscription {name!r}; a worker creates it when it starts with code that "
         "declares it"
@@ -249,7 +250,7 @@ def preview(topic: str, name: str, to: topics.Position) -> Statements[MovePrevie
         "subscription_get", {"topic": topic, "name": name}, into=topics.SubscriptionRecord
     )
     if not found:
-        raise _unknown(topic, name)
+        raise unknown(topic, name)
     place = yield from _place(topic, to)
     first = None if place.until is None else place.at_id + 1
     where = {"topic": topic, "name": name, "first_id": first, "count": EXACT + 1}
