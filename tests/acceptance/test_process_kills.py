@@ -64,7 +64,7 @@ from work import flaky, harmless, hopeless, slow
 
 for number, task in zip(count(), cycle([harmless, flaky, hopeless, slow])):
     print(task.enqueue(number).id, flush=True)
-    time.sleep(0.01)
+    time.sleep(0.05)
 """
 
 

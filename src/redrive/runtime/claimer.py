@@ -69,8 +69,9 @@ SCHEDULES = timedelta(milliseconds=20)
 # Seconds between two checks of the schema.
 SCHEMA_CHECK = 10.0
 
-# The delay of a suspect that is given back because another one runs.
-SUSPECT_DELAY = timedelta(seconds=1)
+# The delay of a suspect that is given back because another one runs, and of each further one that was claimed with one
+# that starts: of many quick jobs, one runs every so often, and no claim takes them all again.
+SUSPECT_DELAY, SUSPECT_TURN = timedelta(seconds=1), timedelta(milliseconds=50)
 
 
 class Scope(NamedTuple):
@@ -246,11 +247,14 @@ class Claimer:
     async def _one_suspect(self, claims: Sequence[Claim]) -> Sequence[Claim]:
         """Give back all suspects but the first, or all if one is running. Return the other claims."""
         suspects = [claim for claim in claims if claim.crashes and is_suspect(claim)]
-        spare = suspects if self._attempts.runs_suspect else suspects[1:]
+        is_busy = self._attempts.runs_suspect
+        spare = suspects if is_busy else suspects[1:]
         if not spare:
             return claims
-        out = Released("its worker was lost twice while it ran; it waits for its turn to run alone", SUSPECT_DELAY)
-        endings = [Ending(claim, out, 0.0) for claim in spare]
+        why = "its worker was lost twice while it ran; it waits for its turn to run alone"
+        turns = (min(number * SUSPECT_TURN, SUSPECT_DELAY) for number in range(1, len(spare) + 1))
+        outs = (Released(why, SUSPECT_DELAY if is_busy else turn) for turn in turns)
+        endings = [Ending(claim, out, 0.0) for claim, out in zip(spare, outs, strict=True)]
         try:
             settled = await self._app.store.arun(leases.settle(endings, now=self._app.now()))
         except StoreError:
