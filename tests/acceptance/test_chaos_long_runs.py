@@ -71,6 +71,7 @@ def held_snapshot(stage: Deployment) -> Iterator[None]:
         assert seen == db.execute("SELECT count(*) FROM redrive_jobs").fetchone()
 
 
+@pytest.mark.night  # test_a_held_snapshot_does_not_slow_claims measures the statements that it would slow
 def test_a_held_snapshot_does_not_stop_workers(stage: Deployment):
     """While a transaction that began before them all stays open, wave after wave of jobs is worked off."""
     jobs = stage.module.flaky.enqueue_many(range(10))

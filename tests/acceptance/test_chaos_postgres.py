@@ -48,7 +48,10 @@ def _stop_workers(stage: Deployment) -> None:
     assert {0} == {each.ended() for each in stage.processes}
 
 
-@pytest.mark.parametrize("role", [CLAIMING, SETTLING], ids=["claimer", "settler"])
+# tests/stores/drivers/test_postgres_unknown.py ends sessions at each statement; a settle is where a job could be lost.
+@pytest.mark.parametrize(
+    "role", [pytest.param(CLAIMING, marks=pytest.mark.night), SETTLING], ids=["claimer", "settler"]
+)
 def test_sessions_terminated_during_a_transaction_lose_no_job(stage: Deployment, server: PostgresServer, role: str):
     """pg_terminate_backend of sessions that are just claiming, or just settling: the workers live on, and no attempt
     is lost for it."""
@@ -127,7 +130,10 @@ DISASTERS: dict[str, Callable[[PostgresServer], object]] = {
 
 
 @pytest.mark.case("D24")
-@pytest.mark.parametrize("disaster", DISASTERS)
+# The kill of the whole server is the hardest of them.
+@pytest.mark.parametrize(
+    "disaster", [pytest.param(each, marks=() if each == "kill -9" else pytest.mark.night) for each in DISASTERS]
+)
 def test_postgres_restarts_while_jobs_run(stage: Deployment, server: PostgresServer, disaster: str):
     """Kill the server repeatedly while jobs run, others wait, and producers continue: the workers reconnect,
     no acknowledged job and no attempt is lost, and no ended job runs again."""

@@ -48,7 +48,8 @@ def test_a_worker_that_dies_at_a_bad_moment_loses_nothing(stage: Deployment, poi
     check_history(stage)
 
 
-@pytest.mark.parametrize("task", ["hold", "hold_in_thread"])
+# How a handler in a thread is interrupted, tests/runtime shows; what its worker does then is the same.
+@pytest.mark.parametrize("task", ["hold", pytest.param("hold_in_thread", marks=pytest.mark.night)])
 def test_handlers_that_are_killed_run_again(stage: Deployment, task: str):
     """SIGKILL in the middle of ten handlers: each runs a second time, and no retry is spent on it."""
     jobs = stage.module.app.tasks[task].enqueue_many(range(10))
@@ -66,7 +67,8 @@ def test_handlers_that_are_killed_run_again(stage: Deployment, task: str):
     check_history(stage)
 
 
-@pytest.mark.parametrize("how", ["kill", "leave"])
+# In tests/acceptance/test_process_kills.py a job leaves its process.
+@pytest.mark.parametrize("how", ["kill", pytest.param("leave", marks=pytest.mark.night)])
 def test_a_job_that_kills_its_worker_three_times_is_dead_and_other_jobs_finish(stage: Deployment, how: str):
     """After three deaths in a row, each with a restart of the worker, the killer is dead, and the others are done.
 

@@ -126,6 +126,7 @@ def test_a_fleet_starts_each_item_once(scenario: Deployment):
     assert 0 == scenario.run(sys.executable, "-m", "redrive", "check", "work:app").ended()
 
 
+@pytest.mark.night  # tests/conformance/scenarios/test_refreshes.py proves it to the second, with a clock of its own
 def test_a_retry_that_fits_exactly_is_made_between_planned_refreshes(scenario: Deployment):
     """Three seconds are allowed every six: with the latency of real processes, the first retry comes after three."""
     scenario.ready_worker()

@@ -184,8 +184,11 @@ CHUNKED = HOST + b"Transfer-Encoding: chunked\r\n\r\nffff\r\n"
     ],
     ids=["get", "chunked", "refused", "logout", "unknown"],
 )
-def test_a_body_that_nothing_reads_ends_a_connection(app: redrive.App, head: bytes, status: bytes):
+def test_a_body_that_nothing_reads_ends_a_connection(
+    app: redrive.App, head: bytes, status: bytes, monkeypatch: pytest.MonkeyPatch
+):
     """After the response the rest of a body has as long as headers have, also if it comes byte by byte."""
+    monkeypatch.setattr(server, "HEADERS", 1.0)
     with _running(app) as address, socket.create_connection(address, PATIENCE) as client:
         client.sendall(head)
         answer = client.recv(20)
