@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from redrive.stores.store import Store
 from redrive.stores.urls import redacted
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from redrive.stores.drivers.sqlite import SQLiteStore
 
 # Drivers are imported in the functions: a program loads only the libraries of the store that it uses.
@@ -83,12 +86,33 @@ def _open_file(url: str, *, migrated: bool, phase: Phase | None) -> Store:
         raise StoreOpenError(f"{settings} does not exist; redrive db migrate APP creates it")
     store = (_turso_class(url) if url.startswith("turso:") else SQLiteStore)(url, settings)
     try:
-        if migrated or path is None:
+        if path is None:
+            store.script(_fill)
+        elif migrated:
             store.script(lambda cursor: migrate.migrate(cursor, store.dialect, str(settings), phase=phase))
     except BaseException:
         store.close()
         raise
     return store
+
+
+def _fill(cursor: sqlite3.Cursor) -> None:
+    """Make an empty store of a new database in memory, by a copy: migrations take ten times as long."""
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(":memory:")) as copied:
+        copied.deserialize(_empty())
+        copied.backup(cursor.connection)
+    cursor.execute("UPDATE redrive_meta SET value = lower(hex(randomblob(8))) WHERE key = 'uid'")
+
+
+@functools.cache
+def _empty() -> bytes:
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
+        migrate.migrate(made.cursor(), "sqlite", "memory://", phase=None)
+        return made.serialize()
 
 
 def _turso_class(url: str) -> type[SQLiteStore]:
