@@ -23,7 +23,7 @@ SEED = int(os.environ.get("REDRIVE_CROSSINGS_SEED", "37"))
 LONG = os.environ.get("REDRIVE_CROSSINGS") == "long"
 """True for `make crossings`: triples of the tables that have them."""
 
-WEIGHTS = {"sqlite": 3, "process": 0.3}
+WEIGHTS = {"sqlite": 6, "process": 0.3}
 """Values with more or fewer rows than the others of their factor.
 
 A scenario takes several times as long on PostgreSQL, and in a child process, whose start takes most of it.
