@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from redrive import errors
 from redrive.app import arguments
@@ -41,8 +43,7 @@ FOREVER = "forever"
 """The value of ``keep_for`` under which jobs are never deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(msgspec.Struct, frozen=True):
     """The arguments of a decorator; see `redrive.App.task`."""
 
     retry: Policy | str | None = None

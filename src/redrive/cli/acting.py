@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec.structs import replace
@@ -12,8 +12,7 @@ from redrive.app.app import App
 from redrive.cli.jobs import SELECTING, Limit, Number, jobs, selecting
 from redrive.cli.known import check_names
 from redrive.cli.loading import Actor, AsJson, Target, load_existing
-from redrive.cli.local import act, show
-from redrive.cli.remote import Server
+from redrive.cli.local import act, is_server, show
 from redrive.cli.screen import say, say_kept
 from redrive.cli.text import jobs as text
 from redrive.engine.bulk import BulkAction
@@ -21,9 +20,11 @@ from redrive.engine.commands import LIMIT
 from redrive.engine.records import Filter
 from redrive.errors import JobNotFound
 from redrive.operate.filters import write
-from redrive.operate.table import call
 from redrive.stores.operations.bulk import BulkPreview
 from redrive.stores.urls import redacted
+
+if TYPE_CHECKING:
+    from redrive.cli.remote import Server
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list them.")]
 
@@ -56,7 +57,7 @@ def cancel(
     if where.ids is not None and len(where.ids) == 1 and not dry_run and names_all(wanted):
         act(app, "jobs cancel", actor=actor, id=where.ids[0], why=why)
         return
-    if isinstance(app, Server):
+    if is_server(app):
         _begin(app, "cancel", wanted, actor=actor, dry_run=dry_run, why=why)
         return
     loaded = load_existing(app)
@@ -86,7 +87,7 @@ def redrive(
     and redrive operations undo cancels what has not started.
     """
     wanted = _demanded(where, limit)
-    if isinstance(app, Server):
+    if is_server(app):
         _begin(app, "redrive", wanted, actor=actor, dry_run=dry_run, rate=rate, queue=to)
         return
     loaded = load_existing(app)
@@ -119,7 +120,7 @@ def repolicy(
     Jobs that are held because their policies cannot be read (--hold bad_policy) are released by that.
     """
     wanted = _demanded(where, limit)
-    if isinstance(app, Server):
+    if is_server(app):
         _begin(app, "repolicy", wanted, actor=actor, dry_run=dry_run)
         return
     loaded = load_existing(app)
@@ -137,6 +138,8 @@ def repolicy(
 
 def _begin(app: Server, action: str, wanted: Filter, *, dry_run: bool, **given: str | None) -> None:
     """Start the operation of a command on a server, whose workers carry it on, or have it checked."""
+    from redrive.operate.table import call
+
     say(app.perform(call(f"jobs {action}", given | {"q": write(wanted)}), dry_run=dry_run).note)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import typer
 
 from redrive.cli.loading import AsJson, Target
-from redrive.cli.local import ask
-from redrive.cli.remote import Server
+from redrive.cli.local import ask, is_server
 from redrive.cli.screen import print_document, say
 from redrive.engine.records import Diagnosis, Severity
 from redrive.errors import StoreError
@@ -20,7 +19,7 @@ def doctor(app: Target, *, json: AsJson = False) -> None:
     try:
         found: tuple[Diagnosis, ...] = ask(app, "doctor").findings
     except StoreError as error:
-        if isinstance(app, Server):
+        if is_server(app):
             raise
         found = (Diagnosis("database", Severity.PROBLEM, str(error), "check that the URL of the app is the right one"),)
     for each in found:

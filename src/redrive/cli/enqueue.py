@@ -11,8 +11,7 @@ import typer
 from redrive.app.app import App
 from redrive.app.tasks.task import Task
 from redrive.cli.loading import AsJson, Target, load_app, read_instant
-from redrive.cli.local import ask
-from redrive.cli.remote import Server
+from redrive.cli.local import ask, is_server
 from redrive.cli.screen import print_document, say
 from redrive.errors import ConfigurationError
 from redrive.operate.tasks import Enqueued
@@ -42,7 +41,7 @@ def enqueue(
     """Make a job of a task, with the checks of the arguments that the task itself makes."""
     given = read_json(args, "--args", list), read_json(kwargs, "--kwargs", dict)
     options: dict[str, Any] = {"delay": delay, "expires": expires, "queue": queue, "priority": priority, "key": key}
-    if isinstance(app, Server):
+    if is_server(app):
         at_text = None if at is None else at.isoformat()
         made = ask(app, "enqueue", name=task, args=given[0], kwargs=given[1], at=at_text, tags=tag, **options)
     else:

@@ -7,23 +7,31 @@ of the row, whichever desk it asked, and prints it as JSON, or as lines of text 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 from redrive.app.app import App
 from redrive.app.protocol import run
 from redrive.cli.loading import load_app, load_existing
-from redrive.cli.remote import Server
 from redrive.cli.screen import print_document, say
 from redrive.operate.exchange import MOST_ITEMS, Note, Payloads, Refusal, Request, Role, Site, User
 from redrive.operate.forms import as_text
 from redrive.operate.problems import error_of
-from redrive.operate.table import Call, call
+
+# The table with its views, and the client of HTTP, are imported by a command that asks for something; help does not.
+if TYPE_CHECKING:
+    from redrive.cli.remote import Server
+    from redrive.operate.table import Call
 
 # Items that a list of a database here returns at once, if the caller asks for as many.
 _MOST: Final = 10**9
 
-Desk: TypeAlias = str | Server
+Desk: TypeAlias = "str | Server"
 """What the argument ``MODULE:APP`` of a command names; a server in its place with ``--url``."""
+
+
+def is_server(app: Desk) -> TypeGuard[Server]:
+    """Return True if a command asks a server, and has no App."""
+    return not isinstance(app, str)
 
 
 def ask(app: Desk, words: str, *, actor: str | None = None, **given: Any) -> Any:  # noqa: ANN401 - of the row
@@ -35,7 +43,9 @@ def ask(app: Desk, words: str, *, actor: str | None = None, **given: Any) -> Any
         actor: the name in the audit log, where the caller may choose it.
         given: the values of the options, by the names of the API; None and ``UNSET`` are not given.
     """
-    if isinstance(app, Server):
+    from redrive.operate.table import call
+
+    if not isinstance(app, str):
         return app.perform(call(words, given | ({} if actor is None else {"actor": actor})))
     asked = call(words, given)
     # Queues and schedules are also set before the first job.
@@ -69,12 +79,15 @@ def _request(app: App, asked: Call, actor: str | None) -> Request:
 def show(app: Desk, words: str, render: Callable[[Any], None], *, json: bool, **given: Any) -> Any:  # noqa: ANN401 - as `ask`
     """Print the view of a command as JSON, an item of a list in each line, or as text; return it."""
     view = ask(app, words, **given)
-    present(view, call(words, given), render, json=json)
+    present(view, words, render, json=json, **given)
     return view
 
 
-def present(view: Any, asked: Call, render: Callable[[Any], None], *, json: bool) -> None:  # noqa: ANN401 - as `ask`
-    """Print the view of a row; a list as JSON has an item in each line."""
+def present(view: Any, words: str, render: Callable[[Any], None], *, json: bool, **given: Any) -> None:  # noqa: ANN401 - as `ask`
+    """Print the view of a command; a list as JSON has an item in each line."""
+    from redrive.operate.table import call
+
+    asked = call(words, given)
     if not json:
         render(view)
     elif asked.row.items and not asked.is_document:
@@ -97,7 +110,7 @@ def check(app: Desk, demand: Callable[..., object], *args: object, creates: bool
 
 def most(app: Desk) -> int:
     """Return the largest number of items that a desk lists at once."""
-    return MOST_ITEMS if isinstance(app, Server) else _MOST
+    return MOST_ITEMS if is_server(app) else _MOST
 
 
 def name_of(app: Desk) -> str:

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from redrive.cli.loading import Actor, AsJson, Target, load_existing
-from redrive.cli.local import act, ask, most
+from redrive.cli.local import act, ask, is_server, most
 from redrive.cli.local import show as show_view
-from redrive.cli.remote import Server
 from redrive.cli.screen import say, say_kept
 from redrive.cli.text import operations as text
 
@@ -47,7 +46,7 @@ def stop(app: Target, number: Number, *, actor: Actor = None) -> None:
 @operations.command()
 def undo(app: Target, number: Number, *, actor: Actor = None) -> None:
     """Take a redrive or a cancel back: jobs that have not started are cancelled, and cancelled ones start again."""
-    if isinstance(app, Server):
+    if is_server(app):
         act(app, "operations undo", actor=actor, id=number)
         return
     loaded = load_existing(app)

@@ -13,14 +13,12 @@ from redrive.app.topics.subscription import SubscriptionHandle
 from redrive.cli.acting import count
 from redrive.cli.known import check_topic
 from redrive.cli.loading import Actor, AsJson, Target, load_existing, read_instant
-from redrive.cli.local import Desk, act, ask, check, name_of, present
+from redrive.cli.local import Desk, act, ask, check, is_server, name_of, present
 from redrive.cli.local import show as show_view
-from redrive.cli.remote import Server
 from redrive.cli.screen import say, say_kept
 from redrive.cli.text import topics as text
 from redrive.engine.topics import Position
 from redrive.operate import topic_words
-from redrive.operate.table import call
 from redrive.operate.topics import TopicList
 
 topics = typer.Typer(help="Look at topics, and change subscriptions while workers run.", no_args_is_help=True)
@@ -44,7 +42,7 @@ def list_(app: Target, topic: OptionalName = None, *, json: AsJson = False) -> N
         subscriptions = tuple(each for each in view.subscriptions if each.topic == topic)
         sizes = tuple(each for each in view.topics if each.name == topic)
         view = TopicList(subscriptions, sizes)
-    present(view, call("topics list", {}), lambda view: text.topics(view, topic), json=json)
+    present(view, "topics list", lambda view: text.topics(view, topic), json=json)
 
 
 @topics.command()
@@ -98,7 +96,7 @@ def move(
     if dry_run:
         _show(app, "topics move --dry-run", topic, subscription, text.moved, json=False, to=_written(to))
         return
-    if isinstance(app, Server):
+    if is_server(app):
         act(app, "topics move", actor=actor, topic=topic, subscription=subscription, to=_written(to))
         return
     ended = _handle(app, topic, subscription).move(_position(to), actor=actor)
@@ -135,7 +133,7 @@ def skip(
     actor: Actor = None,
 ) -> None:
     """Let an event go that holds others: it is dead with its last error, and those behind it follow."""
-    if isinstance(app, Server):
+    if is_server(app):
         given = None if event is None else str(event)
         act(app, "topics skip", actor=actor, topic=topic, subscription=subscription, event=given)
         return
@@ -154,7 +152,7 @@ def redrive(
     actor: Actor = None,
 ) -> None:
     """Start the dead events of a subscription again, oldest first; they come out of order unless they hold others."""
-    if isinstance(app, Server):
+    if is_server(app):
         act(app, "topics redrive", actor=actor, topic=topic, subscription=subscription, rate=rate)
         return
     handle = _handle(app, topic, subscription)

@@ -15,20 +15,25 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.error_groups import OTHER, ErrorSeen
 from redrive.engine.lifecycle import LifecycleEvent
 from redrive.engine.outcome import Settlement
+
+if TYPE_CHECKING:
+    from redrive.engine.error_groups import ErrorSeen
 
 #: Seconds, where histograms are cut: from a local query to an hour.
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 
 #: Queues with their tasks that a worker counts in a minute, and error groups in an hour; the rest is counted as other.
 MOST: Final = 100
+
+#: The name of queues, tasks and groups beyond that number.
+OTHER: Final = "other"
 
 #: The worker of rows that were rolled up.
 ROLLED: Final = 0
@@ -165,7 +170,7 @@ class Tally:
         start = max(seen.at.replace(minute=0, second=0, microsecond=0), self._hour)
         groups = self._hours.setdefault(start, {})
         if seen.fingerprint not in groups and len(groups) >= MOST:
-            seen = ErrorSeen(OTHER, "", "", "", "", "", seen.at)
+            seen = replace(seen, fingerprint=OTHER, task="", reason="", type="", title="", frame="")
         if seen.fingerprint not in groups:
             known = (seen.fingerprint, seen.task, seen.reason, seen.type, seen.title, seen.frame)
             line = ErrorLine(*known, seen.at, seen.at, moved.job_id)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from redrive.engine.machine import MachineDefinition, MachineState
 from redrive.policy import format_duration
 from redrive.visible import visible
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True):
     """A transition in a diagram; the source is None for a start."""
 
     source: str | None

@@ -26,9 +26,6 @@ from redrive.engine.secrets import secrets_of
 #: The version of the rules; another version makes other fingerprints, and old groups stay as they are.
 VERSION: Final = 1
 
-#: The name of queues, tasks and groups beyond the number that a worker counts separately.
-OTHER: Final = "other"
-
 # Characters of a message that are read, and of a title.
 _READ, _LONGEST = 500, 200
 

@@ -10,7 +10,6 @@ Final states are those that no state comes after. An instance that enters one is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
@@ -56,8 +55,7 @@ class FailedTransition(msgspec.Struct, frozen=True):
     job_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class StateTimeout:
+class StateTimeout(msgspec.Struct, frozen=True):
     """The event that an instance receives if it is still in the state after a time."""
 
     after: timedelta
@@ -65,8 +63,7 @@ class StateTimeout:
     payload: bytes  # the event as JSON
 
 
-@dataclass(frozen=True, slots=True)
-class MachineState:
+class MachineState(msgspec.Struct, frozen=True):
     """A state of a machine.
 
     Attributes:
@@ -92,12 +89,11 @@ class MachineState:
     ignore: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class MachineDefinition:
+class MachineDefinition(msgspec.Struct, frozen=True, dict=True):
     """A machine as the code declares it."""
 
     name: str
-    states: Mapping[str, MachineState] = field(default_factory=dict)
+    states: Mapping[str, MachineState] = {}
 
     @cached_property
     def leading(self) -> Mapping[str | None, tuple[MachineState, ...]]:
@@ -219,15 +215,13 @@ def _listed(names: Sequence[str]) -> str:
 # ---------------------------------------------------------------------------------------------------------------- step
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """The transition that an event makes."""
 
     to: MachineState
 
 
-@dataclass(frozen=True, slots=True)
-class Ignored:
+class Ignored(msgspec.Struct, frozen=True):
     """The event changes nothing in this state, because the definition ignores it."""
 
 

@@ -25,8 +25,9 @@ from redrive.engine.lifecycle import State
 from redrive.engine.records import Count, Filter, Hold, JobRecord
 from redrive.engine.runs import is_far
 from redrive.errors import IllegalMove
-from redrive.operate.exchange import Moved, Page, Refusal, Request, Site, path_to, whole_number
+from redrive.operate.exchange import Moved, Page, Refusal, Request, Role, Site, path_to, whole_number
 from redrive.operate.forms import Field, arguments, fields
+from redrive.operate.table import Row
 from redrive.policy import parse_duration
 from redrive.runtime import failpoints
 from redrive.stores.operations import admin, attempts, leases, queues, schedules
@@ -255,3 +256,10 @@ def _error(name: str, message: str) -> Callable[[], Exception]:
             return kind.__new__(kind, message)
 
     return make
+
+
+#: The routes that only the site of `redrive dev` has.
+ROWS: Final = (
+    Row((), "/dev", dev, template="dev.html", data=DevPage, query=DevQuery),
+    Row((), "/dev", act, Role.OPERATE),
+)

@@ -19,10 +19,8 @@ from redrive.operate.charts.svg import Picture
 from redrive.operate.exchange import Form, Moved, Page, Request, Site, path_to
 from redrive.operate.schedule_view import ScheduleView, demand_triggered, standing, view
 from redrive.operate.shown import Shown
-from redrive.plan import gantt
 from redrive.schedule import RefreshPolicy, RefreshState, refresh
 from redrive.schedule.dry_run import AttemptEnd, DryRun, SimulatedAnswer, dry_run
-from redrive.schedule.english.read import Understood
 from redrive.schedule.failing import TOO_LONG
 from redrive.stores.operations import clock
 from redrive.stores.operations.refresh import items
@@ -209,6 +207,10 @@ def end_of(policy: RefreshPolicy, state: RefreshState, at: datetime) -> tuple[da
 
 
 def _picture(title: str, policy: RefreshPolicy, played: DryRun) -> str:
+    # Each command loads the table of views, and most need no drawings.
+    from redrive.plan import gantt
+    from redrive.schedule.english.read import Understood
+
     if not played.attempts:
         return ""
     return gantt.as_element(

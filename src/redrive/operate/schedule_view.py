@@ -6,9 +6,10 @@ A schedule that no worker has declared yet is listed, and so is one that only an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from redrive.app.app import App
 from redrive.app.protocol import Procedure
@@ -25,8 +26,7 @@ from redrive.stores.operations.refresh.items import MoveResult
 NAMED: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleView:
+class ScheduleView(msgspec.Struct, frozen=True):
     """A schedule."""
 
     name: str

@@ -34,7 +34,6 @@ from redrive.operate import (
     audit,
     autoscale,
     calendar,
-    dev,
     errors,
     health,
     history,
@@ -288,9 +287,6 @@ ROWS: Final = (
     _view("", "/problems/{name}", problems.problem_type, "problem_type.html", problems.ProblemType),
     _view("jobs audit", "/audit", audit.audit_list, "audit.html", audit.AuditList, Newest, items="items"),
 )
-
-#: The routes that only the site of `redrive dev` has.
-DEV_ROWS: Final = (_view("", "/dev", dev.dev, "dev.html", dev.DevPage, dev.DevQuery), _action("", "/dev", dev.act))
 
 
 def sections(routes: Sequence[Row] = ROWS) -> Iterator[tuple[str, str]]:

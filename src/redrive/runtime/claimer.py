@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
+
+import msgspec
 
 from redrive.app.app import App
 from redrive.app.events import emit_moved, emit_settled, is_first_hold
@@ -34,8 +35,7 @@ from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
 
 
-@dataclass(slots=True)
-class Quota:
+class Quota(msgspec.Struct):
     """The work of one worker until it ends by itself.
 
     Attributes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from redrive.app.app import App
 from redrive.clock import Clock
@@ -31,8 +32,7 @@ LOOK = 0.005
 LATER = 0.05
 
 
-@dataclass(eq=False, slots=True)
-class _StepWrite:
+class _StepWrite(msgspec.Struct, eq=False):
     """Rows of a run that wait to be written, and the future with the answer."""
 
     batch: StepBatch

@@ -14,10 +14,11 @@ import contextlib
 import functools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from importlib import resources
 from typing import Any, Protocol
+
+import msgspec
 
 from redrive.errors import StoreOpenError
 from redrive.stores.operations.schema import Schema, Versions, found, mismatch
@@ -33,8 +34,7 @@ class Phase(StrEnum):
     POST = "post"
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(msgspec.Struct, frozen=True):
     """A step of the schema.
 
     Attributes:

@@ -23,9 +23,10 @@ from redrive.app.protocol import Procedure, arun
 from redrive.errors import RedriveError
 from redrive.errors.foreign import trace
 from redrive.observe.logs import Block, logger
+from redrive.operate.dev import ROWS as DEV_ROWS
 from redrive.operate.exchange import Answer, Moved, Note, Page, Refusal, Request, Role, Site, User
 from redrive.operate.problems import refusal_of
-from redrive.operate.table import DEV_ROWS, ROWS, Row, sections
+from redrive.operate.table import ROWS, Row, sections
 from redrive.stores.query import Operation
 from redrive.stores.store import Store
 from redrive.web import api, guard, once, openapi

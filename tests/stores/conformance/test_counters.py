@@ -13,13 +13,13 @@ from redrive.engine.counters import (
     HOUR,
     KEPT_FOR,
     MINUTE,
+    OTHER,
     ROLLED,
     ErrorLine,
     MinuteSums,
     Tally,
     TallyRows,
 )
-from redrive.engine.error_groups import OTHER
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Outcome, Succeeded
 from redrive.engine.records import Filter

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -44,8 +43,7 @@ class OnError(StrEnum):
     """Wait for all branches, and return errors in the places of results."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepFunction:
+class StepFunction(msgspec.Struct, frozen=True):
     """A function as a step: its name, its parameters, its result and its earlier names; ``once`` if it may run once."""
 
     function: Callable[..., Any]
@@ -56,8 +54,7 @@ class StepFunction:
     once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Undo:
+class Undo(msgspec.Struct, frozen=True):
     """The function that takes a step back; it receives the result of the step, and ``once`` if it may run once."""
 
     function: Callable[[Any], Any]
@@ -65,8 +62,7 @@ class Undo:
     once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StepCall:
+class StepCall(msgspec.Struct, frozen=True):
     """A call of ``flow.step``, or of ``flow.transaction`` if ``transacted``."""
 
     step: StepFunction
@@ -79,8 +75,7 @@ class StepCall:
     transacted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SleepCall:
+class SleepCall(msgspec.Struct, frozen=True):
     """A call of ``flow.sleep`` or ``flow.sleep_until``."""
 
     span: timedelta | None
@@ -88,8 +83,7 @@ class SleepCall:
     line: str
 
 
-@dataclass(frozen=True, slots=True)
-class WaitCall:
+class WaitCall(msgspec.Struct, frozen=True):
     """A call of ``flow.wait_for`` (`StepKind.WAIT`) or ``flow.wait_for_event`` (`StepKind.EVENT`)."""
 
     kind: StepKind
@@ -99,8 +93,7 @@ class WaitCall:
     line: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChildCall:
+class ChildCall(msgspec.Struct, frozen=True):
     """A call of ``flow.call``: the enqueueing methods of the child workflow, its arguments as JSON, its id."""
 
     workflow: Any
@@ -114,8 +107,7 @@ Branch: TypeAlias = Awaitable[Any] | Callable[[], Any]
 """One branch of a gather: an awaitable of an ``async def`` body, a function of a ``def`` body."""
 
 
-@dataclass(frozen=True, slots=True)
-class GatherCall:
+class GatherCall(msgspec.Struct, frozen=True):
     """A call of ``flow.gather``, ``flow.map`` or ``flow.first``.
 
     ``make`` returns the branches one by one, so that those of a large map do not exist at once.

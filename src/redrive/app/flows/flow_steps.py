@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 from weakref import WeakKeyDictionary
+
+from msgspec.structs import replace
 
 from redrive.app.arguments import earlier_names, only_started, shown
 from redrive.app.flows.calls import GatherCall, StepCall, StepFunction, Undo, checked_event, gather_call, long_span

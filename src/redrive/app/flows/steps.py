@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -28,8 +27,7 @@ from redrive.stores.query import Operation
 DEFAULT_LEASE = "5m"
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """The answer of the gate for a step that has succeeded: it is not executed again.
 
     Attributes:
@@ -39,8 +37,7 @@ class Done:
     result: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Execute:
+class Execute(msgspec.Struct, frozen=True):
     """The answer of the gate for a step that the caller executes.
 
     Attributes:

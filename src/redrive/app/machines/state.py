@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import copy_context
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
@@ -29,8 +28,7 @@ from redrive.stores.operations.machines import manage
 _TWO = 2
 
 
-@dataclass(frozen=True, slots=True)
-class StateDeclaration:
+class StateDeclaration(msgspec.Struct, frozen=True):
     """The arguments of the decorator of a state; see `Machine.state`."""
 
     start: bool = False

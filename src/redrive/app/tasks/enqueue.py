@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
+import msgspec
 from msgspec import structs
+from msgspec.structs import replace
 
 from redrive.app.arguments import check_name, checked_policy, checked_priority, checked_text
 from redrive.app.attempts.effects import Effects, joined
@@ -41,8 +42,7 @@ Name: TypeAlias = str | Callable[..., str]
 """A text, or a function that makes the text from the arguments of a job."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """The options of a job; see `Enqueuer.options`."""
 
     queue: str

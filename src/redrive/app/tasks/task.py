@@ -6,11 +6,12 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, cast
 
+import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from redrive.app.arguments import checked_policy
 from redrive.app.attempts.context import Context, Pending
@@ -76,8 +77,7 @@ def once_only(function: Callable[Q, C], name: str) -> Callable[Q, C]:
     return functools.wraps(function)(called)
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
+class Traits(msgspec.Struct, frozen=True):
     """Properties of a function, the same for all its jobs.
 
     Attributes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Protocol
@@ -142,8 +141,7 @@ class SubscriptionSignature(Signature):
         return self._topic.decode(event.type, event.version, event.event), self.request
 
 
-@dataclass(frozen=True, slots=True)
-class _Name:
+class _Name(msgspec.Struct, frozen=True):
     topic: str
     name: str
 

@@ -7,10 +7,11 @@ import threading
 import types
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, field
 from datetime import datetime
 from types import CoroutineType
 from typing import Any, TypeVar
+
+import msgspec
 
 from redrive.app.flows.rng import FlowRandom
 from redrive.engine.runs import SignalRecord, StepRecord
@@ -21,8 +22,7 @@ from redrive.errors.foreign import is_a
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True):
     """A row of a branch that is written with its next one, and the signal that it has received with it.
 
     Attributes:
@@ -114,8 +114,7 @@ class Branch:
         self.at = max(self.at, at)
 
 
-@dataclass(slots=True, eq=False)
-class BranchWait:
+class BranchWait(msgspec.Struct, eq=False):
     """What a branch waits for.
 
     Attributes:
@@ -132,7 +131,7 @@ class BranchWait:
     path: str
     row: StepEnd | None = None
     written: StepRecord | None = None
-    woken: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    woken: asyncio.Future[None] = msgspec.field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def wake(self) -> None:
         """Let the branch check again."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
+
+from msgspec.structs import replace
 
 from redrive.engine.runs import RunState, SignalRecord
 from redrive.engine.steps import NewStep

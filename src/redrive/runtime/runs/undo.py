@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from redrive.app.flows.calls import StepFunction, Undo
@@ -30,8 +30,7 @@ from redrive.runtime.runs.steps import Tries, call_function, stricter
 _CANCELLED = "CANCELLED"
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     row: StepRecord
     undo: Undo
     policy: Policy

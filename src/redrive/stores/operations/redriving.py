@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -226,15 +225,14 @@ def _take_keys(jobs: Sequence[JobRecord]) -> Statements[dict[int, Holder]]:
 # ------------------------------------------------------------------------------------------------------------ choosing
 
 
-@dataclass(slots=True)
-class Choice:
+class Choice(msgspec.Struct):
     """The jobs that have been chosen so far."""
 
-    jobs: list[JobRecord] = field(default_factory=list)  # to start
-    kept: list[tuple[int, str]] = field(default_factory=list)  # to leave, with the reasons
+    jobs: list[JobRecord] = []  # to start
+    kept: list[tuple[int, str]] = []  # to leave, with the reasons
     last_id: int | None = None  # the last job that was read; None when there are no more
-    families: dict[int, int] = field(default_factory=dict)  # the job of each family that starts
-    keys: dict[tuple[str, str], int] = field(default_factory=dict)  # the job that gets each key
+    families: dict[int, int] = {}  # the job of each family that starts
+    keys: dict[tuple[str, str], int] = {}  # the job that gets each key
 
     def consider(self, job: JobRecord, family: JobFamily) -> None:
         """Choose or leave one more job."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.query import Compound, Query
@@ -77,8 +78,7 @@ def before_completion() -> str:
     return f"SET LOCAL {_IDLE_TIMEOUT} = {_SHORT}"
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledStatement:
+class CompiledStatement(msgspec.Struct, frozen=True):
     """A statement of the dialect with numbered parameters."""
 
     text: str  # SQL with ``$1``, ``$2``
