@@ -18,6 +18,7 @@ from redrive.runtime import handlers
 from redrive.runtime.handlers import TimeLimits
 from redrive.runtime.runs import conductor
 from redrive.runtime.runs.conductor import Conductor
+from redrive.runtime.runs.writes import Writes
 from redrive.runtime.worker import Worker
 from tests import postgres
 from tests.runtime.helpers import ManualClock, came, ended, until, working
@@ -438,14 +439,14 @@ def test_a_stop_during_a_function_in_a_thread_of_a_branch_reports_no_lost_except
 ):
     """The work of the branch ends with an interrupt that nothing awaits, and asyncio would report when it is freed."""
     ends: list[tuple[type, bool]] = []
-    finished = Conductor._finished
+    finished = Writes._finished
 
-    def noted(self: Conductor, task: asyncio.Task[Any]) -> None:
+    def noted(self: Writes, task: asyncio.Task[Any]) -> None:
         finished(self, task)
         is_reported = task._log_traceback  # type: ignore[attr-defined]
         ends.append((type(task.exception()), is_reported))
 
-    monkeypatch.setattr(Conductor, "_finished", noted)
+    monkeypatch.setattr(Writes, "_finished", noted)
 
     @app.workflow()
     async def body(flow: Flow) -> None:

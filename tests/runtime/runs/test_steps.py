@@ -25,7 +25,7 @@ from redrive.errors import (
     TaskDefinitionError,
 )
 from redrive.runtime.runs.branches import apart
-from redrive.runtime.runs.conductor import Conductor
+from redrive.runtime.runs.writes import Writes
 from redrive.testing import drain
 from tests.runtime.runs.conftest import Calls, every_store, turn
 
@@ -683,11 +683,11 @@ def test_work_that_is_cancelled_before_it_begins_is_closed():
 
     async def cancelled() -> Coroutine[Any, Any, None]:
         """Cancel the task of some work before its first turn, and return the work."""
-        conductor: Any = SimpleNamespace(loop=asyncio.get_running_loop(), unfinished=set(), _finished=lambda task: None)
+        writes: Any = SimpleNamespace(_loop=asyncio.get_running_loop(), unfinished=set(), _finished=lambda task: None)
         begun = work()
-        waiting = asyncio.ensure_future(Conductor.finish(conductor, begun))
+        waiting = asyncio.ensure_future(Writes.finish(writes, begun))
         await turn()
-        (task,) = conductor.unfinished
+        (task,) = writes.unfinished
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting

@@ -38,7 +38,7 @@ class BodyCalls:
     @property
     def parking(self) -> bool:
         """True while the body is torn down."""
-        return self._pass.parking
+        return self._pass.waits.end is not None
 
     @property
     def identity(self) -> tuple[str, str, int]:
@@ -117,7 +117,7 @@ class BodyCalls:
 
     def set(self, name: str, raw: bytes) -> None:
         """Store a value of the run with its next row."""
-        self._pass.rows.set(name, raw)
+        self._pass.writes.rows.set(name, raw)
 
     def now(self) -> datetime:
         """Return the time of the last row that the branch has reached."""
@@ -149,7 +149,7 @@ class BodyCalls:
         if not self._pass.replay.is_new(branch.path, answer.position) or branch.replay_only:
             return False
         branch.position = answer.position
-        self._pass.attach(branch, NewStep(answer.path, StepKind.PATCH, name, result=b"true"))
+        self._pass.writes.attach(branch, NewStep(answer.path, StepKind.PATCH, name, result=b"true"))
         return True
 
     def restart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
@@ -160,5 +160,5 @@ class BodyCalls:
             raise FlowMisused("flow.restart() belongs into the body itself, not into a branch")
         payload = self._pass.workflow.signature.write(args, kwargs)
         received = tuple(each.row for each in branch.held)
-        self._pass.close(Restarted(payload, self._pass.rows.changed_values(), received))
+        self._pass.waits.close(Restarted(payload, self._pass.writes.rows.changed_values(), received))
         raise Parking

@@ -1,18 +1,15 @@
 """What a body asks for: a recorded value, something that is carried out, or a wait.
 
-When every branch waits, the conductor tears the body down: it throws `Parking` into each wait, in the order of the
-branches, and the body ends. A body is not torn down while a branch still works, because the effect of that would be
-repeated; until then this process keeps the due times of the other branches. After the teardown has begun, every call
-raises the interrupt again and does nothing::
+The way of a call, with the module of each part::
 
-    call of the body -> ask: recorded? --- final row ---> its value or its error
-                          `--- new ---> edge: cancelled? paused? -> the step -> record -> its value or its error
-                                          |                          |
-                                          `------> wait <------------'  a retry, a sleep, a signal, a child
-                                                    |
-                       consider: do all branches wait? --- yes ---> Parked, close
-                                                    `------ no ----> write waits, keep their times
+    call of the body          body       checks that the branch may call
+      -> ask                  conductor  recorded? --- final row ---> its value or its error
+           `--- new --> edge  conductor  cancelled? paused?
+      -> the step, ...        steps, waits, groups
+           |--> record        writes     --> its value or its error
+           `--> wait          parking    a retry, a sleep, a signal, a child; if every branch waits: Parked
 
+After the teardown of a body that parks has begun, every call raises the interrupt again and does nothing.
 `redrive.runtime.runs.passes` runs the body, and decides with which outcome a pass ends.
 """
 
@@ -24,10 +21,10 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime
-from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from redrive.app.app import App
-from redrive.app.flows.calls import ChildCall, StepCall, StepFunction, Undo
+from redrive.app.flows.calls import StepCall, StepFunction, Undo
 from redrive.app.flows.flow import ConductorProtocol, FlowCall
 from redrive.app.flows.workflow import Workflow
 from redrive.app.loading import REFUSAL
@@ -37,14 +34,12 @@ from redrive.engine.lease import limit_of
 from redrive.engine.outcome import Held, Outcome, Parked
 from redrive.engine.records import Claim
 from redrive.engine.replay import Answer, Replay, StepRequest, describe_run
-from redrive.engine.runs import FAR, RunFlags, RunState, StepKind, StepRecord
-from redrive.engine.steps import NewStep, StepEnd, resolve
+from redrive.engine.runs import RunFlags, RunState, StepKind, StepRecord
+from redrive.engine.steps import NewStep
 from redrive.errors import (
     BranchDropped,
     CancelRequested,
-    FlowInterrupt,
     FlowMisused,
-    LeaseLost,
     Parking,
 )
 from redrive.policy import Policy
@@ -52,18 +47,15 @@ from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.runs.branches import (
     CURRENT,
     Branch,
-    BranchWait,
-    ExitInTask,
-    Receipt,
     RunningStep,
     StepInterrupted,
-    carrying,
 )
+from redrive.runtime.runs.parking import Waits
 from redrive.runtime.runs.receipts import Inbox, Receipts
 from redrive.runtime.runs.recorded import RecordedErrors
 from redrive.runtime.runs.recorder import Recorder
 from redrive.runtime.runs.refused import BodyRefusal
-from redrive.runtime.runs.rows import PendingRows
+from redrive.runtime.runs.writes import Ended, Writes
 from redrive.stores.operations.workers import Asked
 
 #: The name of the rows that record where a cancellation was delivered.
@@ -77,17 +69,8 @@ _LATE = 0.1
 
 monotonic = SystemClock.monotonic
 
-# Seconds between two polls for signals, while a branch waits for one and another branch works.
-_LOOK = 0.5
-
-
-R = TypeVar("R")
-
 StartThread: TypeAlias = Callable[[Callable[[], Any]], asyncio.Future[Any]]
 """Starts a function in a thread."""
-
-Ended: TypeAlias = Callable[[StepRecord], None]
-"""Receives the final row of a step, as soon as it is written."""
 
 
 class UndoList(Protocol):
@@ -165,27 +148,29 @@ class Conductor:
         self.errors, self.flags = RecordedErrors(), state.flags
         #: What the body has asked for last.
         self.asked: StepRequest | None = None
-        self.start_thread, self._asleep, self.cut_off = start_thread, asleep, cut_off
+        self.start_thread, self.cut_off = start_thread, cut_off
         self._began = monotonic()
-        self.end: Outcome | None = None
-        self._interrupt: FlowInterrupt | None = None
-        self._lost = self._looking = False
         self.branches: list[Branch] = []
         #: Calls of the body that were not awaited yet.
         self.announced: set[FlowCall[Any]] = set()
-        self.rows = PendingRows(state, workflow, recorder, flags=self._take, lost=self._lose)
+        self.writes = Writes(
+            claim,
+            workflow,
+            state,
+            recorder,
+            now=now,
+            flags=self._take,
+            lost=self._lose,
+            finished=self._finished,
+        )
+        self.waits = Waits(
+            self.branches, self.writes, parked=self._parked, refresh=self._refresh, now=now, asleep=asleep
+        )
         self._marks = {row.path.removeprefix(f"{CANCEL_MARK} ") for row in state.steps if row.kind is StepKind.CANCEL}
         self._cancel_seen = bool(self._marks)
-        # The calls of child runs that have not ended, and whether each was dropped.
-        self._calling = {
-            row.path: row.is_dropped for row in state.steps if row.kind is StepKind.CALL and not row.is_final
-        }
         #: Tasks that end with the pass.
         self.helpers: set[asyncio.Task[Any]] = set()
         self._reads: set[asyncio.Task[None]] = set()
-        #: Tasks of branches, perhaps of dropped ones, that the pass waits for.
-        self.unfinished: set[asyncio.Task[Any]] = set()
-        self._timer: asyncio.Task[None] | None = None
 
     # ---------------------------------------------------------------- branches
 
@@ -232,7 +217,7 @@ class Conductor:
     @property
     def mismatch(self) -> str | None:
         """Why the code does not fit the recorded steps; None if it does."""
-        return self.end.why if isinstance(self.end, Held) else None
+        return self.waits.end.why if isinstance(self.waits.end, Held) else None
 
     @property
     def is_over(self) -> bool:
@@ -251,14 +236,14 @@ class Conductor:
     @contextlib.contextmanager
     def listed(self, branch: Branch) -> Iterator[None]:
         """Count a branch as one that runs, and open the flow for it again."""
-        self.end = self._interrupt = None
+        self.waits.open()
         self.branches[:] = [branch]
         branch.task, branch.thread = asyncio.current_task(), None
         try:
             yield
         except Parking:
-            assert self.end is not None
-            raise RunEnded(self.end) from None
+            assert self.waits.end is not None
+            raise RunEnded(self.waits.end) from None
         finally:
             self.branches.clear()
 
@@ -273,36 +258,23 @@ class Conductor:
         elif inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
             work.close()
 
-    def check_lost(self) -> None:
-        """Raise `LeaseLost` if another worker continues the run."""
-        if self._lost:
-            raise LeaseLost(f"{describe_run(self.run_record)}: another worker continues it")
-
     def stop_helpers(self) -> None:
         """Stop what would outlive the pass."""
-        for helper in (*self.helpers, *self.unfinished):
+        for helper in (*self.helpers, *self.writes.unfinished):
             helper.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        self.waits.stop()
 
     # ---------------------------------------------------------------- what the body asks for
-
-    @property
-    def parking(self) -> bool:
-        """True while the body is torn down."""
-        return self.end is not None
 
     def check_open(self, branch: Branch) -> None:
         """Raise the interrupt again after the teardown has begun, and the cancellation of the attempt."""
         if branch.dropped:
             raise BranchDropped
-        if self._interrupt is not None:
-            raise type(self._interrupt)(str(self._interrupt))
+        if self.waits.interrupt is not None:
+            raise type(self.waits.interrupt)(str(self.waits.interrupt))
         # A step that the body takes after that, as in a `finally` block, would be recorded before what was cut off.
         if branch.task is not None and branch.task.cancelling() and (self.cut_off() or self.is_over):
             raise asyncio.CancelledError
-
-    # ---------------------------------------------------------------- identity
 
     def ask(self, branch: Branch, request: StepRequest) -> Answer:
         """Find the recorded step; hold the run if the code does not fit.
@@ -322,7 +294,7 @@ class Conductor:
         answer = self.replay.ask(branch.path, branch.position + 1, request)
         branch.position = answer.position
         if answer.mismatch is not None:
-            self.close(Held(answer.mismatch))
+            self.waits.close(Held(answer.mismatch))
             self.check_open(branch)
         if answer.path in self._marks:
             branch.delivered = True
@@ -347,110 +319,26 @@ class Conductor:
             cancel = self.flags.cancel_why
             if cancel is not None and not branch.delivered and not branch.shields:
                 branch.delivered = self._cancel_seen = True
-                await self.record_for(branch, NewStep(f"{CANCEL_MARK} {path}", StepKind.CANCEL, CANCEL_MARK))
+                await self.writes.record_for(branch, NewStep(f"{CANCEL_MARK} {path}", StepKind.CANCEL, CANCEL_MARK))
                 raise CancelRequested(cancel)
             if not self.flags.paused:
                 break
-            await self.wait(branch, None, "paused", path)
-        self.rows.check_room()
+            await self.waits.wait(branch, None, "paused", path)
+        self.writes.rows.check_room()
         if has_effect and branch.held:
-            await self.flush(branch)
-
-    # ---------------------------------------------------------------- writes
-
-    def expected(self, end: StepEnd) -> StepRecord:
-        """Return the row that would be written now, by the time of this process."""
-        return resolve(end, self.claim.id, self.claim.lease_id, self.now_at())
-
-    def attach(self, branch: Branch, end: NewStep) -> None:
-        """Write a row with the next one; behind what its branch has received, which would be missed before it."""
-        if branch.held:
-            branch.held.append(Receipt(end, None))
-        else:
-            self.rows.attach(end)
-
-    async def record(self, end: StepEnd, *more: StepEnd) -> StepRecord:
-        """Write rows, with those that were attached and the changed values; return the first one as written."""
-        row = await self.rows.record(end, *more)
-        self.check_lost()
-        return row
-
-    def record_for(self, branch: Branch, end: StepEnd, ended: Ended | None = None) -> Coroutine[Any, Any, StepRecord]:
-        """Write a row of a branch with what it has received; see `record`. Call ``ended`` with a row that is final."""
-        work = self.write_for(branch, end, ended)
-        return work if branch.parent is None else self.finish(work)
-
-    async def write_for(self, branch: Branch, end: StepEnd, ended: Ended | None = None) -> StepRecord:
-        """Write a row as `record_for` does, as a part of work that a drop does not cut off."""
-        if not branch.held:
-            row = await self.rows.record(end)
-            self.check_lost()
-        else:
-            held, branch.held = branch.held, []
-            try:
-                row = await self.record(end, *(each.row for each in held))
-            except Exception:
-                branch.held[:0] = held
-                raise
-        self._calling.pop(row.path, None)
-        if ended is not None and row.is_final:
-            ended(row)
-        return row
-
-    async def finish(self, work: Coroutine[Any, Any, R]) -> R:
-        """Do work that goes on when its branch is dropped: the pass ends, or parks, after it."""
-        task = self.loop.create_task(carrying(work))
-        self.unfinished.add(task)
-        task.add_done_callback(self._finished)
-        # A task that is cancelled before its first turn has not begun the work, which would never be awaited.
-        task.add_done_callback(lambda _: work.close())
-        try:
-            return await asyncio.shield(task)
-        except ExitInTask as exit_in_task:
-            raise exit_in_task.error from None
-
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        self.unfinished.discard(task)
-        # Without this, asyncio would report an exception that a branch which was cut off does not take.
-        _ = task.cancelled() or task.exception()
-        self.consider()
-
-    async def flush(self, branch: Branch) -> None:
-        """Write what a branch has received."""
-        if branch.held:
-            await self.record_for(branch, branch.held[0].row)
-
-    def attach_held(self, branch: Branch) -> None:
-        """Write what a branch has received with the next row, or with the end of the pass."""
-        for each in branch.held:
-            self.rows.attach(each.row)
-        branch.held = []
-
-    async def start_child(self, path: str, call: ChildCall) -> StepRecord:
-        """Start a child run, and write the row of its call."""
-        self._calling[path] = False
-        return await self.rows.start_child(path, call)
+            await self.writes.flush(branch)
 
     async def transact(self, branch: Branch, path: str, call: StepCall, ended: Ended | None) -> StepRecord:
         """Call the function of a step with a connection, and write its row in the same transaction."""
         while True:
             await self.edge(branch, path, has_effect=True)
             with contextlib.suppress(StepInterrupted):
-                work = self._transact(path, call, ended)
-                row = await (work if branch.parent is None else self.finish(work))
+                work = self.writes.transact(path, call, ended)
+                row = await (work if branch.parent is None else self.writes.finish(work))
                 branch.reached(row.at)
                 return row
 
-    async def _transact(self, path: str, call: StepCall, ended: Ended | None) -> StepRecord:
-        row = await self.rows.transact(path, call)
-        if ended is not None:
-            ended(row)
-        return row
-
-    def _lose(self) -> None:
-        self._lost = True
-        if self.end is None:
-            self.close(Held("its lease is lost"))
+    # ---------------------------------------------------------------- what operators ask for
 
     def _take(self, flags: RunFlags) -> None:
         if flags == self.flags:
@@ -471,125 +359,11 @@ class Conductor:
     def asked_to(self, what: Asked) -> None:
         """Read what operators ask of the run, if it is new."""
         known = self.flags.paused if what == "pause" else self.flags.cancel_why is not None
-        if not known and self.end is None:
+        if not known and self.waits.end is None:
             # The end of the pass does not cancel it: a connection that is being opened would not be closed.
             read = self.loop.create_task(self._refresh())
             self._reads.add(read)
             read.add_done_callback(self._reads.discard)
-
-    # ---------------------------------------------------------------- waits
-
-    async def wait(self, branch: Branch, due_at: datetime | None, why: str, path: str) -> None:
-        """Wait with the row at this path until something has changed, or raise `Parking`; the caller checks again."""
-        wait = branch.wait = BranchWait(due_at, why, path)
-        self.consider()
-        try:
-            await wait.woken
-        finally:
-            branch.wait = None
-
-    async def wait_with(self, branch: Branch, end: StepEnd, why: str) -> StepRecord:
-        """Wait with a row that is not written yet: alone, or together with the parking of the run.
-
-        Return the row as written, if something has changed before the run could park.
-        """
-        wait = branch.wait = BranchWait(self.expected(end).due_at, why, end.path, end)
-        self.consider()
-        try:
-            await wait.woken
-        finally:
-            branch.wait = None
-        if wait.row is not None:
-            wait.row = None
-            return await self.record_for(branch, end)
-        return wait.written or self.expected(end)
-
-    def consider(self) -> None:
-        """Check soon whether every branch waits."""
-        if len(self.branches) == 1:
-            self._look()
-        elif not self._looking:
-            self._looking = True
-            self.loop.call_soon(self._look)
-
-    def _look(self) -> None:
-        self._looking = False
-        if self.end is not None or not self.branches:
-            return
-        waiting = [(branch, branch.wait) for branch in self.branches if branch.wait is not None]
-        if any(wait.woken.done() for _, wait in waiting) or not waiting:
-            return
-        if all(branch.is_idle for branch in self.branches) and not self.unfinished:
-            self._park([wait for _, wait in waiting])
-            return
-        for branch, wait in waiting:
-            if wait.row is not None:
-                self._spawn(self._write_wait(branch, wait, wait.row))
-                wait.row = None
-            elif branch.held:
-                self._spawn(self._write_held(branch))
-        if self._timer is None or self._timer.done():
-            self._timer = self.loop.create_task(self._keep_times())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        helper = self.loop.create_task(work)
-        self.helpers.add(helper)
-        helper.add_done_callback(self.helpers.discard)
-
-    async def _write_held(self, branch: Branch) -> None:
-        with contextlib.suppress(LeaseLost):
-            await self.flush(branch)
-
-    async def _write_wait(self, branch: Branch, wait: BranchWait, end: StepEnd) -> None:
-        # The next call of the branch raises it.
-        with contextlib.suppress(LeaseLost):
-            wait.written = await self.record_for(branch, end)
-            wait.due_at = wait.written.due_at
-            if wait.written.is_final and end.kind is not StepKind.SLEEP:
-                wait.wake()
-
-    def _park(self, waits: list[BranchWait]) -> None:
-        due = min((wait.due_at for wait in waits if wait.due_at is not None and wait.row is None), default=None)
-        for wait in waits:
-            if wait.row is not None:
-                self.rows.attach(wait.row)
-        for branch in self.branches:
-            self.attach_held(branch)
-        if self.flags.cancel_why is not None and not self._cancel_seen:
-            # Behind a shield, and while undos run. Without the row the run would be due at once to receive it.
-            self.rows.attach(NewStep(CANCEL_SEEN, StepKind.CANCEL, CANCEL_SEEN))
-        why = "; ".join(sorted({wait.why for wait in waits}))
-        # Waits of branches that were dropped are not among these, and their rows go.
-        open_waits = tuple(wait.path for wait in waits)
-        until = None if due is None or due >= FAR else due
-        rows, values = self.rows.take(), self.rows.changed_values()
-        drops = any(dropped is (path in open_waits) for path, dropped in self._calling.items())
-        self.close(Parked(until, why, rows, values, open_waits, self.flags.paused, self.undos.begun, drops))
-
-    def close(self, end: Outcome) -> None:
-        """Tear the body down: throw the interrupt into each wait, in the order of the branches."""
-        if self.end is None:
-            self.end = end
-            self._interrupt = Parking(getattr(end, "why", None))
-            for branch in sorted(self.branches, key=lambda each: each.path):
-                if branch.wait is not None:
-                    branch.wait.throw(Parking(str(self._interrupt)))
-
-    async def _keep_times(self) -> None:
-        """Wake branches at their due times, and poll for signals, while another branch works."""
-        while self.end is None:
-            waits = [branch.wait for branch in self.branches if branch.wait is not None]
-            if not waits:
-                return
-            now = self.now_at()
-            due = min((wait.due_at for wait in waits if wait.due_at is not None), default=None)
-            left = _LOOK if due is None else min(max((due - now).total_seconds(), 0.0), _LOOK)
-            await self._asleep(left)
-            await self._refresh()
-            now = self.now_at()
-            for wait in waits:
-                if wait.due_at is not None and wait.due_at <= now:
-                    wait.wake()
 
     async def _refresh(self) -> None:
         """Read what has arrived for the run, and wake its waits if something has."""
@@ -598,6 +372,22 @@ class Conductor:
             return
         self._take(fresh.flags)
         if self.inbox.add(fresh.arrived):
-            for branch in self.branches:
-                if branch.wait is not None:
-                    branch.wait.wake()
+            self.waits.wake()
+
+    # ---------------------------------------------------------------- what the writes and the waits report
+
+    def _lose(self) -> None:
+        self.waits.close(Held("its lease is lost"))
+
+    def _finished(self) -> None:
+        self.waits.consider()
+
+    def _parked(self, until: datetime | None, why: str, open_waits: tuple[str, ...]) -> Parked:
+        """Return the outcome of a pass whose branches all wait."""
+        rows, calling = self.writes.rows, self.writes.calling
+        if self.flags.cancel_why is not None and not self._cancel_seen:
+            # Behind a shield, and while undos run. Without the row the run would be due at once to receive it.
+            rows.attach(NewStep(CANCEL_SEEN, StepKind.CANCEL, CANCEL_SEEN))
+        drops = any(dropped is (path in open_waits) for path, dropped in calling.items())
+        paused, undoing = self.flags.paused, self.undos.begun
+        return Parked(until, why, rows.take(), rows.changed_values(), open_waits, paused, undoing, drops)

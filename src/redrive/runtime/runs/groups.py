@@ -68,7 +68,7 @@ class _Group:
                 self._started += 1
             self._parent.joining = True
             receipts.goes_on(self._parent)
-            self._conductor.consider()
+            self._conductor.waits.consider()
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
             self._parent.joining = False
             # One that has received a signal may be about to end, and the signal would be lost if another one wins.
@@ -134,7 +134,7 @@ class _Group:
             # An error of the code itself may not come again in the next attempt of the run.
             return
         end = NewStep(self._path, StepKind.GATHER, self._call.name, result=msgspec.json.encode(number))
-        row = await self._conductor.record_for(self._parent, end)
+        row = await self._conductor.writes.record_for(self._parent, end)
         self._parent.reached(row.at)
 
     async def stop(self) -> None:

@@ -87,8 +87,8 @@ class Pass:
         try:
             result = await conductor.run_branch(main, functools.partial(self._body, arguments))
         except BaseException as error:
-            if conductor.end is not None:
-                raise RunEnded(conductor.end) from error
+            if conductor.waits.end is not None:
+                raise RunEnded(conductor.waits.end) from error
             if not is_a(error, BranchDropped):
                 self._check_whole(error)
             raise
@@ -115,17 +115,17 @@ class Pass:
     ) -> Outcome:
         """Return the outcome of the pass after the end of its body, with a result or an error."""
         conductor = self._conductor
-        conductor.check_lost()
+        conductor.writes.check_lost()
         if error is not None and conductor.cut_off() and is_interruption(error):
             raise asyncio.CancelledError from error
         if is_a(error, asyncio.CancelledError):
             undo_cancellation()
         await self._finish_all()
-        conductor.check_lost()
+        conductor.writes.check_lost()
         if conductor.undos.begun:
             return await conductor.undos.go_on(conductor, main)
         self._check_parked(error)
-        conductor.attach_held(main)
+        conductor.writes.attach_held(main)
         if error is None:
             error = self._misuse() or self._undelivered(main)
         elif self._expired:
@@ -135,16 +135,16 @@ class Pass:
             return await conductor.undos.run(conductor, main, Expired(), late)
         outcome = self._result(result) if error is None else await self._outcome(main, arguments, error)
         if isinstance(outcome, Succeeded) or not self._is_final(outcome):
-            await conductor.rows.flush()
+            await conductor.writes.rows.flush()
             return outcome
         return await conductor.undos.run(conductor, main, outcome, error)
 
     async def _finish_all(self) -> None:
         """Wait for the work that goes on, but not for long after the time limit of the attempt."""
         conductor = self._conductor
-        while conductor.unfinished:
+        while conductor.writes.unfinished:
             timeout = THREAD_GRACE.total_seconds() if conductor.is_over else None
-            done, _ = await asyncio.wait(conductor.unfinished, timeout=timeout)
+            done, _ = await asyncio.wait(conductor.writes.unfinished, timeout=timeout)
             if not done:
                 log.warning(
                     "%s: a step still runs after the time limit; what it does is not undone", conductor.describe()
@@ -154,7 +154,7 @@ class Pass:
     def _check_parked(self, error: BaseException | None) -> None:
         """Raise the outcome of a pass that was torn down."""
         conductor = self._conductor
-        if conductor.end is None:
+        if conductor.waits.end is None:
             return
         if error is None:
             raise RunEnded(
@@ -163,11 +163,11 @@ class Pass:
                     f"({ParkingSwallowed.__name__}): let exceptions pass that are no Exception"
                 )
             )
-        if conductor.misused is not None and isinstance(conductor.end, Parked):
+        if conductor.misused is not None and isinstance(conductor.waits.end, Parked):
             raise RunEnded(Held(f"{conductor.describe()}: {conductor.misused}")) from error
         if not _is_interrupt(error):
             log.warning("%s: its body raised while it was torn down: %r", describe_run(conductor.run_record), error)
-        raise RunEnded(conductor.end)
+        raise RunEnded(conductor.waits.end)
 
     def _misuse(self) -> FlowMisused | None:
         """Return the error of a body that has returned and misused its flow; raise `RunEnded` if it does not fit."""

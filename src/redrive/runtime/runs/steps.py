@@ -36,7 +36,8 @@ from redrive.runtime.breakers import admit
 from redrive.runtime.functions import TriedStep
 from redrive.runtime.handlers import AttemptTimeout, mark_late, outcome_of
 from redrive.runtime.runs.branches import IN_STEP, Branch, StepInterrupted, apart, call_coroutine
-from redrive.runtime.runs.conductor import Conductor, Ended
+from redrive.runtime.runs.conductor import Conductor
+from redrive.runtime.runs.writes import Ended
 from redrive.runtime.threads import outside_loop
 
 monotonic = SystemClock.monotonic
@@ -178,28 +179,28 @@ class Tries:
             if self._kind is StepKind.STEP:
                 await conductor.edge(branch, self._path, has_effect=True)
             if row is not None and row.due_at is not None and row.due_at > conductor.now_at():
-                await conductor.wait(branch, row.due_at, self._why(row), self._path)
+                await conductor.waits.wait(branch, row.due_at, self._why(row), self._path)
                 continue
             final = None
             try:
                 if self.is_whole:
-                    end, final = await conductor.finish(self._whole(row))
+                    end, final = await conductor.writes.finish(self._whole(row))
                 else:
                     end = await self._once(row)
             except StepInterrupted:
                 # The edge of the step delivers the cancellation, or waits for the end of the pause.
                 continue
             if isinstance(end, NewStep) and end.outcome is not StepOutcome.WAITING:
-                row = final or await conductor.record_for(branch, end, self.ended)
+                row = final or await conductor.writes.record_for(branch, end, self.ended)
                 break
-            expected = conductor.expected(end)
+            expected = conductor.writes.expected(end)
             if isinstance(end, FailedTry) and self._policy.has_functions:
                 self._report(end, expected)
             if not expected.is_final and expected.due_at is not None and expected.due_at > conductor.now_at():
                 # The row is written with the parking of the run.
-                row = await conductor.wait_with(branch, end, self._why(expected))
+                row = await conductor.waits.wait_with(branch, end, self._why(expected))
             else:
-                row = await conductor.record_for(branch, end, self.ended)
+                row = await conductor.writes.record_for(branch, end, self.ended)
             if isinstance(end, NewStep) and not row.is_final:
                 # A row that waits keeps its due time if the step asks again for more time under the same lease.
                 row = structs.replace(row, due_at=expected.due_at)
@@ -213,7 +214,7 @@ class Tries:
         """
         end = await self._once(row)
         if self._branch.dropped or (isinstance(end, NewStep) and end.outcome is not StepOutcome.WAITING):
-            return end, await self._conductor.write_for(self._branch, end, self.ended)
+            return end, await self._conductor.writes.write_for(self._branch, end, self.ended)
         return end, None
 
     async def _once(self, row: StepRecord | None) -> StepEnd:

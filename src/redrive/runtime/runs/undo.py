@@ -74,7 +74,7 @@ class Undos:
             if conductor.errors.has_reacted(error):
                 # A run that starts again forgets what the body did about the failure.
                 await self._begin(conductor, first, conductor.errors.path_of(error))
-            await conductor.rows.flush()
+            await conductor.writes.rows.flush()
             return _ended(outcome)
         await self._begin(conductor, first, conductor.errors.path_of(error))
         if conductor.is_late:
@@ -97,7 +97,7 @@ class Undos:
     async def _begin(self, conductor: Conductor, first: StepError, path: str | None) -> None:
         """Record that the undos begin, and which they are."""
         steps = tuple(UndonePath(each.row.path, each.row.name) for each in self._ordered())
-        self._mark = await conductor.record(new_plan(first, UndoPlan(steps, path)))
+        self._mark = await conductor.writes.record(new_plan(first, UndoPlan(steps, path)))
 
     def _ordered(self) -> list[_Entry]:
         return sorted(self._entries.values(), key=lambda entry: newest(entry.row))
@@ -128,7 +128,7 @@ class Undos:
         error = StepError((), f"the run was cancelled, and its code does not fit: {problem}", _CANCELLED)
         ends = given_up(rows, error)
         if ends:
-            await conductor.record(*ends)
+            await conductor.writes.record(*ends)
         return Cancelled(f"{first.message}; {not_undone(rows)}; {problem}", undone=True)
 
     # ---------------------------------------------------------------- one after the other

@@ -23,13 +23,13 @@ async def sleep(conductor: Conductor, branch: Branch, call: SleepCall) -> None:
     if row is None:
         await conductor.edge(branch, answer.path)
         end = NewStep(answer.path, StepKind.SLEEP, "sleep", delay=call.span, due_at=call.until)
-        if _is_over(conductor, conductor.expected(end)):
-            row = await conductor.record_for(branch, end)
+        if _is_over(conductor, conductor.writes.expected(end)):
+            row = await conductor.writes.record_for(branch, end)
         else:
-            row = await conductor.wait_with(branch, end, "sleeps")
+            row = await conductor.waits.wait_with(branch, end, "sleeps")
     while not _is_over(conductor, row):
         await conductor.edge(branch, answer.path)
-        await conductor.wait(branch, row.due_at, "sleeps", answer.path)
+        await conductor.waits.wait(branch, row.due_at, "sleeps", answer.path)
     branch.reached(row.due_at or row.at)
 
 
@@ -80,10 +80,10 @@ async def _received(
         )
         if row is None:
             end = NewStep(path, call.kind, call.name, StepOutcome.WAITING, delay=call.timeout)
-            row = await conductor.wait_with(branch, end, why)
+            row = await conductor.waits.wait_with(branch, end, why)
         else:
-            await conductor.wait(branch, row.due_at, why, path)
-    written = await conductor.record_for(branch, made)
+            await conductor.waits.wait(branch, row.due_at, why, path)
+    written = await conductor.writes.record_for(branch, made)
     branch.reached(written.at)
     return written
 
@@ -117,7 +117,7 @@ def _signal(
         return None
     end = NewStep(path, call.kind, call.name, result=signal.payload, ref=signal.id, at=conductor.now_at())
     conductor.receipts.receive(branch, end, signal)
-    return conductor.expected(end)
+    return conductor.writes.expected(end)
 
 
 def _is_late(at: datetime, row: StepRecord | None) -> bool:
@@ -131,7 +131,7 @@ async def call_child(conductor: Conductor, branch: Branch, call: ChildCall) -> A
     row = answer.row
     if row is None:
         await conductor.edge(branch, answer.path, has_effect=True)
-        row = await conductor.start_child(answer.path, call)
+        row = await conductor.writes.start_child(answer.path, call)
     if not row.is_final:
         row = await _ended(conductor, branch, row)
     if row.outcome is StepOutcome.FAILED:
@@ -150,7 +150,7 @@ async def _ended(conductor: Conductor, branch: Branch, row: StepRecord) -> StepR
         await conductor.edge(branch, row.path)
         if end is not None:
             break
-        await conductor.wait(branch, None, f"waits for the run {row.ref} of {row.name}", row.path)
+        await conductor.waits.wait(branch, None, f"waits for the run {row.ref} of {row.name}", row.path)
     if end.state is State.SUCCEEDED:
         made = NewStep(row.path, row.kind, row.name, digest=row.digest, result=end.result, ref=row.ref)
     else:
@@ -158,7 +158,7 @@ async def _ended(conductor: Conductor, branch: Branch, row: StepRecord) -> StepR
         text = f"the child run {end.job_id} of {row.name} {word}: {end.error or 'no reason was given'}"
         error = StepError((_CHILD_FAILED,), text, end.reason or "ERROR")
         made = NewStep(row.path, row.kind, row.name, StepOutcome.FAILED, digest=row.digest, error=error, ref=row.ref)
-    written = await conductor.record_for(branch, made)
+    written = await conductor.writes.record_for(branch, made)
     branch.reached(written.at)
     return written
 
