@@ -16,6 +16,7 @@ import pytest
 import redrive
 from redrive.app.payload import Signature
 from redrive.engine.lifecycle import State
+from redrive.operate import dev
 from redrive.operate.exchange import Dev, Refusal, Site
 from redrive.operate.forms import Field, arguments, fields
 from redrive.runtime import failpoints
@@ -293,6 +294,25 @@ def test_paused_runs_are_not_made_due(server: Server, app: redrive.App):
     run = app.tasks["checkout"].start(1)
     run.pause()
     app.tasks["charge"].options(delay="1h").enqueue(Payment("i", 1))
+
+    assert (200, "jobs made due: 1") == server.post("run")
+
+
+def test_jobs_that_have_ended_meanwhile_are_left_out(server: Server, app: redrive.App, monkeypatch: pytest.MonkeyPatch):
+    """A job that cannot start any more when its turn comes does not keep the others from being made due."""
+    charge = app.tasks["charge"].options(delay="1h")
+    charge.options(key="k").enqueue(Payment("i", 1))
+    charge.enqueue(Payment("i", 2))
+    depths = dev.queues.depths
+
+    def late(**given: Any) -> Any:
+        """Give the key of the first job to another one, after the jobs were read."""
+        monkeypatch.undo()
+        app.job(1).cancel()
+        charge.options(key="k").enqueue(Payment("i", 3))
+        return depths(**given)
+
+    monkeypatch.setattr(dev.queues, "depths", late)
 
     assert (200, "jobs made due: 1") == server.post("run")
 

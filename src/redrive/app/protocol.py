@@ -70,23 +70,37 @@ class AppProtocol(Protocol):
         """Read a stored result."""
 
 
-def run(store: Store, procedure: Procedure[R]) -> R:
-    """Run the operations of a procedure and return its result. An error of the store ends the procedure."""
+def run(store: Store, procedure: Procedure[R], *, using: object = None) -> R:
+    """Run the operations of a procedure, each as `Store.run` does, and return its result.
+
+    An error is raised in the procedure, where it has yielded.
+    """
     try:
         step = next(procedure)
         while True:
-            step = procedure.send(store.run(step) if isinstance(step, Operation) else step())
+            try:
+                found = store.run(step, using=using) if isinstance(step, Operation) else step()
+            except BaseException as error:  # noqa: BLE001 - raised in the procedure
+                step = procedure.throw(error)
+            else:
+                step = procedure.send(found)
     except StopIteration as end:
         result: R = end.value
         return result
 
 
-async def arun(store: Store, procedure: Procedure[R]) -> R:
+async def arun(store: Store, procedure: Procedure[R], *, using: object = None) -> R:
     """Run the operations of a procedure without blocking the event loop; see `run`."""
     try:
         step = next(procedure)
         while True:
-            step = procedure.send(await (store.arun(step) if isinstance(step, Operation) else asyncio.to_thread(step)))
+            try:
+                waiting = store.arun(step, using=using) if isinstance(step, Operation) else asyncio.to_thread(step)
+                found = await waiting
+            except BaseException as error:  # noqa: BLE001 - raised in the procedure
+                step = procedure.throw(error)
+            else:
+                step = procedure.send(found)
     except StopIteration as end:
         result: R = end.value
         return result

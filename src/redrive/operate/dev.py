@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from redrive.app.app import App
-from redrive.app.flows.run import Run
+from redrive.app.flows.workflow import Workflow
 from redrive.app.protocol import Procedure
 from redrive.app.tasks.task import Task
 from redrive.engine.explain import span
@@ -30,7 +30,7 @@ from redrive.operate.forms import Field, arguments, fields
 from redrive.operate.table import Row
 from redrive.policy import parse_duration
 from redrive.runtime import failpoints
-from redrive.stores.operations import admin, attempts, leases, queues, schedules
+from redrive.stores.operations import admin, attempts, leases, queues, redriving, schedules
 from redrive.stores.operations.leases import NextDue
 from redrive.stores.operations.machines import turns
 from redrive.stores.operations.queues import Depths, DepthState
@@ -175,12 +175,12 @@ def _enqueue(site: Site, request: Request) -> Procedure[Moved]:
             HTTPStatus.CONFLICT, f"task {task.name} is not enqueued: it starts by its schedule, event or topic"
         )
     given = arguments(fields(task.signature.schema), request.form)
-    if task.is_workflow:
-        run: Run[Any] = yield partial(task.start, **given)  # type: ignore[attr-defined]
+    if isinstance(task, Workflow):
+        run = yield from task.starting(None, (), given)
         return Moved(path_to("runs", run.workflow, run.id), f"run {run.id} is started")
     delay = request.form.get("delay", "").strip()
     made = task.options(delay=delay) if delay else task
-    job = yield partial(made.enqueue, **given)
+    job = yield from made.enqueuing(**given)
     return Moved(f"/jobs/{job.id}", f"job {job.id} of {task.name} is enqueued")
 
 
@@ -191,7 +191,7 @@ def _run(site: Site, request: Request) -> Procedure[Moved]:
     done = 0
     for number in waiting:
         try:
-            yield partial(site.app.job(number).retry, actor=request.actor)
+            yield redriving.retry(number, actor=request.actor, now=site.app.now())
         except IllegalMove:
             # It has ended or started since.
             continue

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from redrive.app.flows.run import Run
+from redrive.app.flows.workflow import Workflow
 from redrive.app.protocol import Procedure
 from redrive.app.tasks.enqueue import Enqueuer
-from redrive.app.tasks.job import Job
 from redrive.app.tasks.task import Task
 from redrive.errors import ConfigurationError
 from redrive.operate.exchange import Form, Moved, Page, Refusal, Request, Site, instant, path_to
@@ -134,13 +132,13 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
     found = _find(site, request)
     args, kwargs = _read(request, "args", list), _read(request, "kwargs", dict)
     found.signature.write(tuple(args), kwargs)
-    if found.is_workflow:
+    if isinstance(found, Workflow):
         _demand_no_options(request)
-        run: Run[Any] = yield partial(found.start, *args, id=request.form.get("key") or None, **kwargs)  # type: ignore[attr-defined]
+        run = yield from found.starting(request.form.get("key") or None, tuple(args), kwargs)
         note = f"run {run.id} of {found.name} is started" if run.created else f"run {run.id} was started before"
         made = Enqueued(str(run.job.id), run.id, run.created, note)
         return Moved(path_to("runs", found.name, run.id), note, HTTPStatus.CREATED, made)
-    job: Job[Any] = yield partial(_options(found, request).enqueue, *args, **kwargs)
+    job = yield from _options(found, request).enqueuing(*args, **kwargs)
     note = f"job {job.id} of {found.name} is enqueued" if job.created else f"job {job.id} has the key already"
     return Moved(f"/jobs/{job.id}", note, HTTPStatus.CREATED, Enqueued(str(job.id), None, job.created, note))
 

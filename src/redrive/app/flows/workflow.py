@@ -12,7 +12,7 @@ from redrive.app.flows.flow import Flow
 from redrive.app.flows.flow_steps import step_policy
 from redrive.app.flows.run import Run
 from redrive.app.flows.sync_flow import SyncFlow
-from redrive.app.protocol import AppProtocol
+from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.app.tasks.enqueue import Options
 from redrive.app.tasks.task import Task, Traits
 from redrive.app.types import type_name
@@ -21,7 +21,6 @@ from redrive.errors import ConfigurationError, TaskDefinitionError
 from redrive.policy import Policy
 from redrive.stores.operations.runs import start as starting
 from redrive.stores.operations.runs.start import StartedRun
-from redrive.stores.query import Operation
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -105,8 +104,7 @@ class Workflow(Task[P, R, C, ...], Generic[P, R, C]):
             OutcomeUnknown: the answer to the commit was lost. With an ``id`` the call can be repeated.
             StoreError: the database refused, or cannot be reached; nothing was started.
         """
-        (started,) = self.app.store.run(self._starting(id, args, kwargs), using=using)
-        return self._handle(started)
+        return run(self.app.store, self.starting(id, args, kwargs), using=using)
 
     @overload
     async def astart(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
@@ -116,8 +114,7 @@ class Workflow(Task[P, R, C, ...], Generic[P, R, C]):
     async def astart(self, *args: object, using: object, **kwargs: object) -> Run[R]: ...
     async def astart(self, *args: Any, id: Any = None, using: Any = None, **kwargs: Any) -> Run[R]:
         """Start a run; see `start`. On PostgreSQL ``using`` takes an asynchronous connection."""
-        (started,) = await self.app.store.arun(self._starting(id, args, kwargs), using=using)
-        return self._handle(started)
+        return await arun(self.app.store, self.starting(id, args, kwargs), using=using)
 
     def options(self, **options: Any) -> Workflow[P, R, C]:
         """Return this workflow with other options for the runs that it starts; see `Enqueuer.options`.
@@ -150,17 +147,15 @@ class Workflow(Task[P, R, C, ...], Generic[P, R, C]):
         parent_id, parent_path = parent or (None, None)
         return NewRun(self.new_job(payload), self.name, self.version, digest_of(payload), id, parent_id, parent_path)
 
-    def _starting(
-        self, id: str | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Operation[list[StartedRun]]:
+    def starting(self, id: str | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Procedure[Run[R]]:
+        """Start a run, as the procedure of both methods."""
         if id is not None:
             checked_text(id, f"{self.name}: the id of a run")
         new = self.new_run(id, self.signature.write(args, kwargs, order="deterministic"))
         self.app.check()
         self.app.check_policy(self.policy, self.signature)
-        return starting.start([new], now=self.app.now())
-
-    def _handle(self, started: StartedRun) -> Run[R]:
+        started: StartedRun
+        (started,) = yield starting.start([new], now=self.app.now())
         return Run(self.app, self.name, started.id, job_id=started.job_id, created=started.created)
 
     # All ways to enqueue make their jobs here.

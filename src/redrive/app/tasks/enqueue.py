@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from redrive.app.arguments import check_name, checked_policy, checked_priority, checked_text
 from redrive.app.attempts.effects import Effects, joined
 from redrive.app.payload import Signature
-from redrive.app.protocol import AppProtocol
+from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.app.tasks.job import Job
 from redrive.clock import SystemClock
 from redrive.engine.frozen import FrozenPolicy, freeze
@@ -236,6 +236,11 @@ class Enqueuer(Generic[P, R]):
         (job,) = await self._aput([self._new(args, kwargs)], using)
         return job
 
+    def enqueuing(self, *args: P.args, **kwargs: P.kwargs) -> Procedure[Job[R]]:
+        """Enqueue a job outside of a handler, as the procedure of both methods."""
+        (job,) = yield from self._storing([self._new(args, kwargs)], None)
+        return job
+
     def enqueue_many(self, calls: Iterable[Any], *, using: object = None) -> list[Job[R]]:
         """Enqueue many jobs, all or none.
 
@@ -331,29 +336,28 @@ class Enqueuer(Generic[P, R]):
         held = self._joined(using)
         if held is not None:
             loan = held.loans[0] if self.app.store.local else None
-            run = self.app.store.run if loan is None else loan.run
             with self._watched(new, held) as watched:
-                placed = run(self._reservation(new, held))
+                reserve = self.app.store.run if loan is None else loan.run
+                placed = reserve(self._reservation(new, held))
             return self._join(held, new, placed, watched)
-        if not heard("redrive.jobs", DEBUG):
-            return self._handles(self.app.store.run(self._operation(new), using=using), using)
-        with self._watched(new, using) as watched:
-            placed = self.app.store.run(self._operation(new, watched.trace), using=using)
-        watched.emit(placed)
-        return self._handles(placed, using)
+        return run(self.app.store, self._storing(new, using), using=using)
 
     async def _aput(self, new: list[NewJob], using: object) -> list[Job[R]]:
         held = self._joined(using)
         if held is not None:
             loan = held.loans[1] if self.app.store.local else None
-            run = self.app.store.arun if loan is None else loan.run
             with self._watched(new, held) as watched:
-                placed = await run(self._reservation(new, held))
+                reserve = self.app.store.arun if loan is None else loan.run
+                placed = await reserve(self._reservation(new, held))
             return self._join(held, new, placed, watched)
+        return await arun(self.app.store, self._storing(new, using), using=using)
+
+    def _storing(self, new: list[NewJob], using: object) -> Procedure[list[Job[R]]]:
+        """Store jobs now, and return handles on them."""
         if not heard("redrive.jobs", DEBUG):
-            return self._handles(await self.app.store.arun(self._operation(new), using=using), using)
+            return self._handles((yield self._operation(new)), using)
         with self._watched(new, using) as watched:
-            placed = await self.app.store.arun(self._operation(new, watched.trace), using=using)
+            placed = yield self._operation(new, watched.trace)
         watched.emit(placed)
         return self._handles(placed, using)
 
