@@ -30,6 +30,16 @@ def test_a_job_is_enqueued_with_its_arguments(shop: App):
     assert ["default", "default"] == [job.queue for job in shop.jobs.select()]
 
 
+def test_a_job_of_a_cron_is_enqueued_by_its_name(shop: App):
+    """A cron is a task, although no page enqueues it."""
+
+    @shop.cron("@daily")
+    def night() -> None:
+        """Do nothing."""
+
+    assert "job 1 of night is enqueued\n" == invoke("night")
+
+
 def test_the_options_of_a_job_are_options_of_the_command(shop: App):
     """Pass queue, priority, key and delay on."""
     invoke("charge", "--args", "[5]", "--queue", "mail", "--priority", "-3", "--key", "k", "--delay", "1h")

@@ -12,6 +12,7 @@ import pytest
 
 import redrive as package
 from redrive.cli import remote
+from redrive.engine.lifecycle import State
 from redrive.web import Account, Role, Users, create_app, hash_token
 from tests.cli.conftest import Output
 from tests.web.served import served
@@ -96,6 +97,16 @@ def test_many_jobs_are_changed_by_an_operation(app: package.App, at_url: Remote)
     assert re.match(r"operation \d+ is ", begun.out)
     assert [("cancel", "tag:bulk", "not wanted")] == [(each["action"], each["q"], each["why"]) for each in operations]
     assert 2 == unfiltered.status
+
+
+def test_a_limit_counts_the_jobs_that_are_changed(app: package.App, at_url: Remote):
+    """An operation that is started through a URL changes at most so many jobs, and is not asked to be confirmed."""
+    app.tasks["charge"].options(delay="1h", tags=["many"]).enqueue_many([1, 2, 3])
+    at_url("jobs", "cancel", "--tag", "many", "--limit", "2")
+    (newest,) = app.operations.select(limit=1)
+    done = app.operations.finish(newest.id)
+
+    assert (2, 1) == (done.done, len(app.jobs.select(package.Filter(tag="many", state=State.READY))))
 
 
 def test_lists_are_tables_and_documents_are_lines(at_url: Remote):

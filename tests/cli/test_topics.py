@@ -89,6 +89,19 @@ def test_a_subscription_that_delivers_nothing_has_the_commands_that_let_it_go_on
     assert f"to clear it: redrive topics redrive clicked:app clicks count, or {skip}\n" in shown
 
 
+def test_subscriptions_are_skipped_redriven_and_moved(redrive, clicked: ModuleType):
+    """Print what became of the events, as a dashboard does."""
+    skipped = redrive("topics", "skip", "clicked:app", "clicks", "count").out
+    redriven = redrive("topics", "redrive", "clicked:app", "clicks", "count", "--limit", "1").out
+    refused = redrive("topics", "redrive", "clicked:app", "clicks", "count", "--limit", "0")
+    moved = redrive("topics", "move", "clicked:app", "clicks", "count", "2026-01-01").out
+
+    assert "clicks.count: event 1 is dead, and the events behind it follow\n" == skipped
+    assert "clicks.count: 1 dead events redriven; more may be dead: repeat it for the next ones\n" == redriven
+    assert (2, "redrive: limit='0' is not a number of events\n") == (refused.status, refused.err)
+    assert "clicks.count: moved to 2026-01-01T00:00:00+00:00; 1 pending deliveries are cancelled\n" == moved
+
+
 @pytest.mark.usefixtures("clicked")
 def test_a_topic_with_a_wrong_name_is_refused(redrive):
     """Name the topics that exist."""

@@ -181,8 +181,8 @@ def _rows(page: Page) -> list[str]:
 
 
 def test_no_page_breaks_its_policy_or_its_window(visit: Visit, site: Site):
-    """On each page hostile texts run nothing, the strict policy blocks nothing, and no other server is asked. Long words
-    are broken, and wide tables scroll by themselves, in windows of 1280, 390 and 360 pixels."""
+    """On each page hostile texts run nothing, the strict policy blocks nothing, no other server is asked, and no page
+    is wider than windows of 1280, 390 and 360 pixels: long words are broken, and tables scroll by themselves."""
     visitor = visit(site)
     page = visitor.open("/")
     wide = {}

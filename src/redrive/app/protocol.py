@@ -70,8 +70,8 @@ class AppProtocol(Protocol):
         """Read a stored result."""
 
 
-def run(store: Store, procedure: Procedure[R], *, using: object = None) -> R:
-    """Run the operations of a procedure, each as `Store.run` does, and return its result.
+def run(store: Store, procedure: Procedure[R], **options: Any) -> R:
+    """Run the operations of a procedure, under options of `Store.run`, and return its result.
 
     An error is raised in the procedure, where it has yielded.
     """
@@ -79,7 +79,7 @@ def run(store: Store, procedure: Procedure[R], *, using: object = None) -> R:
         step = next(procedure)
         while True:
             try:
-                found = store.run(step, using=using) if isinstance(step, Operation) else step()
+                found = store.run(step, **options) if isinstance(step, Operation) else step()
             except BaseException as error:  # noqa: BLE001 - raised in the procedure
                 step = procedure.throw(error)
             else:
@@ -89,13 +89,13 @@ def run(store: Store, procedure: Procedure[R], *, using: object = None) -> R:
         return result
 
 
-async def arun(store: Store, procedure: Procedure[R], *, using: object = None) -> R:
+async def arun(store: Store, procedure: Procedure[R], **options: Any) -> R:
     """Run the operations of a procedure without blocking the event loop; see `run`."""
     try:
         step = next(procedure)
         while True:
             try:
-                waiting = store.arun(step, using=using) if isinstance(step, Operation) else asyncio.to_thread(step)
+                waiting = store.arun(step, **options) if isinstance(step, Operation) else asyncio.to_thread(step)
                 found = await waiting
             except BaseException as error:  # noqa: BLE001 - raised in the procedure
                 step = procedure.throw(error)

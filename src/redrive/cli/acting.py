@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from redrive.app.app import App
 from redrive.cli.jobs import SELECTING, Limit, Number, jobs, selecting
 from redrive.cli.known import check_names
 from redrive.cli.loading import Actor, AsJson, Target, load_existing
-from redrive.cli.local import act, is_server, show
+from redrive.cli.local import Desk, act, check, is_server, perform, show
+from redrive.cli.operations import finish
 from redrive.cli.screen import say, say_kept
 from redrive.cli.text import jobs as text
-from redrive.engine.bulk import BulkAction
 from redrive.engine.commands import LIMIT
 from redrive.engine.records import Filter
 from redrive.errors import JobNotFound
 from redrive.operate.filters import write
-from redrive.stores.operations.bulk import BulkPreview
 from redrive.stores.urls import redacted
-
-if TYPE_CHECKING:
-    from redrive.cli.remote import Server
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list them.")]
 
@@ -56,17 +52,11 @@ def cancel(
     wanted = _demanded(where, limit)
     if where.ids is not None and len(where.ids) == 1 and not dry_run and names_all(wanted):
         act(app, "jobs cancel", actor=actor, id=where.ids[0], why=why)
-        return
-    if is_server(app):
-        _begin(app, "cancel", wanted, actor=actor, dry_run=dry_run, why=why)
-        return
-    loaded = load_existing(app)
-    check_names(loaded, task=where.task, queue=where.queue)
-    if where.ids and not dry_run:
-        say(f"{count(len(loaded.jobs.cancel(wanted, why=why, actor=actor)))} cancelled")
-        return
-    found = loaded.operations.preview(BulkAction.CANCEL, wanted, why=why)
-    say(f"{count(_carry_out(loaded, found, actor=actor, dry_run=dry_run), dry_run=dry_run)} cancelled")
+    elif isinstance(app, str) and where.ids and not dry_run:
+        check(app, check_names, task=where.task, queue=where.queue)
+        say(f"{count(len(load_existing(app).jobs.cancel(wanted, why=why, actor=actor)))} cancelled")
+    else:
+        _operate(app, "cancel", wanted, "cancelled", actor=actor, dry_run=dry_run, why=why)
 
 
 @jobs.command()
@@ -87,22 +77,16 @@ def redrive(
     and redrive operations undo cancels what has not started.
     """
     wanted = _demanded(where, limit)
-    if is_server(app):
-        _begin(app, "redrive", wanted, actor=actor, dry_run=dry_run, rate=rate, queue=to)
+    if is_server(app) or where.ids is None:
+        _operate(app, "redrive", wanted, "redriven", actor=actor, dry_run=dry_run, rate=rate, queue=to)
         return
-    loaded = load_existing(app)
-    check_names(loaded, task=where.task, queue=where.queue)
-    if where.ids:
-        these = replace(wanted, oldest_first=True)
-        done = loaded.jobs.redrive(these, rate=rate, queue=to, dry_run=dry_run, actor=actor)
-        say_kept(done.kept)
-        say(f"{count(len(done.ids), dry_run=dry_run)} redriven")
-        if names_all(wanted):
-            check_known(loaded, where.ids, [*done.ids, *(number for number, _ in done.kept)])
-        return
-    found = loaded.operations.preview(BulkAction.REDRIVE, wanted, queue=to)
-    changed = _carry_out(loaded, found, rate=rate, actor=actor, dry_run=dry_run)
-    say(f"{count(changed, dry_run=dry_run)} redriven")
+    check(app, check_names, task=where.task, queue=where.queue)
+    loaded, these = load_existing(app), replace(wanted, oldest_first=True)
+    done = loaded.jobs.redrive(these, rate=rate, queue=to, dry_run=dry_run, actor=actor)
+    say_kept(done.kept)
+    say(f"{count(len(done.ids), dry_run=dry_run)} redriven")
+    if names_all(wanted):
+        check_known(loaded, where.ids, [*done.ids, *(number for number, _ in done.kept)])
 
 
 @jobs.command()
@@ -120,42 +104,33 @@ def repolicy(
     Jobs that are held because their policies cannot be read (--hold bad_policy) are released by that.
     """
     wanted = _demanded(where, limit)
-    if is_server(app):
-        _begin(app, "repolicy", wanted, actor=actor, dry_run=dry_run)
+    check(app, App.check)
+    if is_server(app) or where.ids is None:
+        _operate(app, "repolicy", wanted, "given the present policy", actor=actor, dry_run=dry_run)
         return
-    loaded = load_existing(app)
-    check_names(loaded, task=where.task, queue=where.queue)
-    loaded.check()
-    if where.ids:
-        done = loaded.jobs.repolicy(wanted, dry_run=dry_run, actor=actor)
-        say_kept(done.kept)
-        changed = len(done.ids)
+    check(app, check_names, task=where.task, queue=where.queue)
+    done = load_existing(app).jobs.repolicy(wanted, dry_run=dry_run, actor=actor)
+    say_kept(done.kept)
+    say(f"{count(len(done.ids), dry_run=dry_run)} given the present policy")
+
+
+def _operate(
+    app: Desk, action: str, wanted: Filter, did: str, *, actor: str | None, dry_run: bool, **given: str | None
+) -> None:
+    """Start an operation: here it is carried out to its end, on a server the workers carry it on."""
+    check(app, check_names, task=wanted.task, queue=wanted.queue)
+    these = {"q": write(wanted), "limit": wanted.limit}
+    begun = perform(app, f"jobs {action}", given | these, actor=actor, dry_run=dry_run)
+    if not isinstance(app, str):
+        say(begun.note)
+        return
+    changed = begun.changes
+    if begun.operation is None:
+        say_kept(map(astuple, begun.kept))
     else:
-        found = loaded.operations.preview(BulkAction.REPOLICY, wanted)
-        changed = _carry_out(loaded, found, actor=actor, dry_run=dry_run)
-    say(f"{count(changed, dry_run=dry_run)} given the present policy")
-
-
-def _begin(app: Server, action: str, wanted: Filter, *, dry_run: bool, **given: str | None) -> None:
-    """Start the operation of a command on a server, whose workers carry it on, or have it checked."""
-    from redrive.operate.table import call
-
-    say(app.perform(call(f"jobs {action}", given | {"q": write(wanted)}), dry_run=dry_run).note)
-
-
-def _carry_out(
-    app: App, found: BulkPreview, *, rate: str | None = None, actor: str | None, dry_run: bool = False
-) -> int:
-    """Carry out the operation of a preview, write the jobs that stay, and return the number of the changed ones."""
-    if dry_run or not found.changes:
-        say_kept(found.reasons)
-        return found.changes
-    begun = app.operations.start(found, rate=rate, actor=actor)
-    say(f"operation {begun.id}: workers carry it on if this command is interrupted", err=True)
-    ended = app.operations.finish(begun.id)
-    for each in app.operations.batches(begun.id):
-        say_kept(each.kept)
-    return ended.done
+        say(f"operation {begun.operation}: workers carry it on if this command is interrupted", err=True)
+        changed = finish(app, begun.operation).done
+    say(f"{count(changed, dry_run=dry_run)} {did}")
 
 
 @jobs.command()

@@ -10,8 +10,8 @@ import typer
 
 from redrive.app.app import App
 from redrive.app.tasks.task import Task
-from redrive.cli.loading import AsJson, Target, load_app, read_instant
-from redrive.cli.local import ask, is_server
+from redrive.cli.loading import AsJson, Target, read_instant
+from redrive.cli.local import ask, check
 from redrive.cli.screen import print_document, say
 from redrive.errors import ConfigurationError
 from redrive.operate.tasks import Enqueued
@@ -40,35 +40,40 @@ def enqueue(
 ) -> None:
     """Make a job of a task, with the checks of the arguments that the task itself makes."""
     given = read_json(args, "--args", list), read_json(kwargs, "--kwargs", dict)
-    options: dict[str, Any] = {"delay": delay, "expires": expires, "queue": queue, "priority": priority, "key": key}
-    if is_server(app):
-        at_text = None if at is None else at.isoformat()
-        made = ask(app, "enqueue", name=task, args=given[0], kwargs=given[1], at=at_text, tags=tag, **options)
-    else:
-        made = _enqueue(app, task, given, {**options, "at": at, "tags": tag})
+    if at is not None and at.tzinfo is None:
+        raise typer.BadParameter(
+            f"{at:%Y-%m-%dT%H:%M} has no time zone: write an offset, for example {at:%Y-%m-%dT%H:%M}+00:00",
+            param_hint="--at",
+        )
+    check(app, _check, app, task, creates=True)
+    made: Enqueued = ask(
+        app,
+        "enqueue",
+        name=task,
+        args=given[0],
+        kwargs=given[1],
+        delay=delay,
+        at=None if at is None else at.isoformat(),
+        queue=queue,
+        priority=priority,
+        expires=expires,
+        tags=tag,
+        key=key,
+    )
     if json:
         print_document(made)
     else:
         say(made.note)
 
 
-def _enqueue(app: str, task: str, given: tuple[list[Any], dict[str, Any]], options: dict[str, Any]) -> Enqueued:
-    loaded = load_app(app)
-    loaded.check()
-    found = find_task(loaded, app, task)
+def _check(loaded: App, app: str, task: str) -> None:
+    """Raise `ConfigurationError` if no worker would get the job."""
+    find_task(loaded, app, task)
     if loaded.url == "memory://":
         raise ConfigurationError(
             f"{app} has the database memory://, which ends with this command, so that no worker would get the job: "
             "give the App another one, for example sqlite:///jobs.db"
         )
-    at = options["at"]
-    if at is not None and at.tzinfo is None:
-        raise typer.BadParameter(
-            f"{at:%Y-%m-%dT%H:%M} has no time zone: write an offset, for example {at:%Y-%m-%dT%H:%M}+00:00",
-            param_hint="--at",
-        )
-    job = found.options(**options).enqueue(*given[0], **given[1])
-    return Enqueued(str(job.id), None, job.created, f"job {job.id} of {found.name} is enqueued")
 
 
 def find_task(loaded: App, app: str, task: str) -> Task[Any, Any, Any]:

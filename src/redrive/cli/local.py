@@ -6,7 +6,7 @@ of the row, whichever desk it asked, and prints it as JSON, or as lines of text 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 from redrive.app.app import App
@@ -43,37 +43,45 @@ def ask(app: Desk, words: str, *, actor: str | None = None, **given: Any) -> Any
         actor: the name in the audit log, where the caller may choose it.
         given: the values of the options, by the names of the API; None and ``UNSET`` are not given.
     """
+    return perform(app, words, given, actor=actor)
+
+
+def perform(app: Desk, words: str, given: Mapping[str, Any], *, actor: str | None, dry_run: bool = False) -> Any:  # noqa: ANN401 - as `ask`
+    """Perform a row, or have an action checked that a desk checks without doing it; see `ask`."""
     from redrive.operate.table import call
 
     if not isinstance(app, str):
-        return app.perform(call(words, given | ({} if actor is None else {"actor": actor})))
+        return app.perform(call(words, {**given} | ({} if actor is None else {"actor": actor})), dry_run=dry_run)
     asked = call(words, given)
-    # Queues and schedules are also set before the first job.
-    creates = asked.row.form is not None and words.startswith(("queues", "schedules"))
-    return perform((load_app if creates else load_existing)(app), asked, actor=actor)
-
-
-def perform(app: App, asked: Call, *, actor: str | None = None) -> Any:  # noqa: ANN401 - of the row
-    """Perform a row on the database of an App."""
-    row = asked.row
+    # The first job makes the database, and queues and schedules are also set before it.
+    creates = asked.row.form is not None and words.startswith(("enqueue", "queues", "schedules"))
+    loaded = (load_app if creates else load_existing)(app)
+    site = Site(loaded, payloads=Payloads.SHOW, reference=loaded.reference)
     try:
-        answer = run(
-            app.store,
-            row.procedure(Site(app, payloads=Payloads.SHOW, reference=app.reference), _request(app, asked, actor)),
-        )
+        answer = run(loaded.store, asked.row.procedure(site, _request(loaded, asked, actor, dry_run=dry_run)))
     except Refusal as refusal:
         raise error_of(refusal.status, refusal.detail, refusal.kind) from refusal
     return Note(answer.note) if answer.data is None else answer.data
 
 
-def _request(app: App, asked: Call, actor: str | None) -> Request:
+def _request(app: App, asked: Call, actor: str | None, *, dry_run: bool) -> Request:
     query, form = {}, {}
     if asked.row.form is None:
         query = asked.query
     else:
         form = {name: as_text(value) for name, value in asked.values.items()}
     user = User(actor or app.actor, Role.OPERATE)
-    return Request(asked.row.method, asked.path, user, query=query, form=form, places=asked.places, most=_MOST, via="")
+    return Request(
+        asked.row.method,
+        asked.path,
+        user,
+        query=query,
+        form=form,
+        places=asked.places,
+        dry_run=dry_run,
+        most=_MOST,
+        via="",
+    )
 
 
 def show(app: Desk, words: str, render: Callable[[Any], None], *, json: bool, **given: Any) -> Any:  # noqa: ANN401 - as `ask`

@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from redrive.cli.loading import Actor, AsJson, Target, load_existing
-from redrive.cli.local import act, ask, is_server, most
+from redrive.cli.local import ask, is_server, most
 from redrive.cli.local import show as show_view
 from redrive.cli.screen import say, say_kept
 from redrive.cli.text import operations as text
+from redrive.engine.bulk import BulkOperation
 
 operations = typer.Typer(help="Look at bulk operations, stop them, and take them back.", no_args_is_help=True)
 
@@ -46,12 +47,18 @@ def stop(app: Target, number: Number, *, actor: Actor = None) -> None:
 @operations.command()
 def undo(app: Target, number: Number, *, actor: Actor = None) -> None:
     """Take a redrive or a cancel back: jobs that have not started are cancelled, and cancelled ones start again."""
+    begun = ask(app, "operations undo", actor=actor, id=number)
     if is_server(app):
-        act(app, "operations undo", actor=actor, id=number)
+        say(begun.note)
         return
-    loaded = load_existing(app)
-    begun = loaded.operations.undo(number, actor=actor)
-    ended = loaded.operations.finish(begun.id)
-    for each in loaded.operations.batches(begun.id):
+    ended = finish(app, begun.operation)
+    say(f"operation {ended.id} has taken operation {number} back: {ended.done} jobs changed, {ended.kept} kept")
+
+
+def finish(app: str, number: str) -> BulkOperation:
+    """Carry out an operation to its end, and write the jobs that stay as they are."""
+    carried = load_existing(app).operations
+    ended = carried.finish(int(number))
+    for each in carried.batches(ended.id):
         say_kept(each.kept)
-    say(f"operation {begun.id} has taken operation {number} back: {ended.done} jobs changed, {ended.kept} kept")
+    return ended

@@ -8,10 +8,9 @@ import typer
 from msgspec import UNSET, UnsetType
 
 from redrive.cli.known import check_queue
-from redrive.cli.loading import AsJson, Target, load_app
+from redrive.cli.loading import AsJson, Target
 from redrive.cli.local import Desk, ask, check, name_of
 from redrive.cli.local import show as show_view
-from redrive.cli.screen import say
 from redrive.cli.text import queues as text
 from redrive.engine.commands import command
 from redrive.errors import ConfigurationError
@@ -107,10 +106,9 @@ def limit(
 @queues.command()
 def forget(app: Target, queue: Name) -> None:
     """Remove all settings of a queue; those in the code are applied again when a worker starts."""
-    loaded = load_app(app)
-    check_queue(loaded, queue)
-    loaded.queue(queue).forget()
-    say(f"queue {queue}: open; no limits")
+    check(app, check_queue, queue, creates=True)
+    ask(app, "queues forget", name=queue)
+    _say_settings(app, queue)
 
 
 def _number(text: str | None, option: str) -> int | UnsetType | None:

@@ -17,7 +17,7 @@ import typer
 from redrive.app.app import App
 from redrive.app.protocol import run
 from redrive.cli.enqueue import find_task, read_json
-from redrive.cli.loading import Actor, Target, load_app, load_existing, read_instant
+from redrive.cli.loading import Actor, Target, load_existing, read_instant
 from redrive.cli.local import Desk, ask, check, most
 from redrive.cli.local import show as show_view
 from redrive.cli.screen import print_document, say
@@ -93,23 +93,23 @@ def create(
 ) -> None:
     """Create a cron that is not in the code. All workers start it, within 5 seconds also those that run already."""
     given = read_json(arguments, "--arguments", dict)
-    loaded = load_app(app)
-    loaded.check()
-    find_task(loaded, app, task)
-    loaded.schedules.create(
-        name,
-        when,
-        task,
+    check(app, find_task, app, task, creates=True)
+    ask(
+        app,
+        "schedules create",
+        actor=actor,
+        name=name,
+        when=when,
+        task=task,
         arguments=given,
         tz=tz,
         retry=retry,
-        overlap=overlap,  # type: ignore[arg-type]  # checked by it
-        catch_up=catch_up,  # type: ignore[arg-type]  # likewise
+        overlap=overlap,
+        catch_up=catch_up,
         window=window,
         queue=queue,
         priority=priority,
         replace=replace,
-        actor=actor,
     )
     show_view(app, "schedules show", text.created, json=json, name=name)
 
@@ -117,8 +117,7 @@ def create(
 @schedules.command()
 def delete(app: Target, name: Name, *, actor: Actor = None, json: AsJson = False) -> None:
     """Delete a cron that was created at run time: it does not occur again. Its jobs stay."""
-    _load(app, name).schedules.delete(name, actor=actor)
-    _print({"deleted": name}, f"cron {name} is deleted", json=json)
+    _print(_act(app, "schedules delete", name, None, actor), json=json)
 
 
 @schedules.command()
@@ -129,7 +128,7 @@ def trigger(app: Target, name: Name, key: Key = None, *, actor: Actor = None, js
     """
     done = _act(app, "schedules trigger", name, key, actor)
     if json or key is None:
-        _print(done, done.note, json=json)
+        _print(done, json=json)
     else:
         _say_changed(app, name, key)
 
@@ -152,9 +151,9 @@ def resume(app: Target, name: Name, key: Key = None, *, actor: Actor = None, jso
     _change(app, "schedules resume", name, key, actor, json=json)
 
 
-def _act(app: Desk, words: str, name: str, key: str | None, actor: str | None) -> Note:
+def _act(app: Desk, words: str, name: str, key: str | None, actor: str | None, **given: str | None) -> Note:
     check(app, _check_known, name, creates=True)
-    found: Note = ask(app, words, actor=actor, name=name, key=key)
+    found: Note = ask(app, words, actor=actor, name=name, key=key, **given)
     return found
 
 
@@ -176,29 +175,16 @@ def backfill(
     app: Target, name: Name, *, since: Since, until: Until = None, actor: Actor = None, json: AsJson = False
 ) -> None:
     """Start all occurrences of a cron in a span that were not started. Doing it twice is doing it once."""
-    loaded = _load(app, name)
-    begin = _aware(since)
-    end = _now(loaded) if until is None else _aware(until)
-    made = loaded.schedules.backfill(name, begin, end, actor=actor)
-    _print({"started": made}, f"cron {name}: {len(made)} occurrences were started", json=json)
-
-
-def _now(app: App) -> datetime:
-    return app.now() or datetime.now(UTC)  # noqa: TID251 - a default, and for display
+    span = {"since": _aware(since).isoformat(), "until": None if until is None else _aware(until).isoformat()}
+    _print(_act(app, "schedules backfill", name, None, actor, **span), json=json)
 
 
 def _aware(found: datetime) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def _load(app: str, name: str) -> App:
-    loaded = load_app(app)
-    _check_known(loaded, name)
-    return loaded
-
-
-def _print(value: object, sentence: str, *, json: bool) -> None:
+def _print(done: Note, *, json: bool) -> None:
     if json:
-        print_document(value)
+        print_document(done)
     else:
-        say(sentence)
+        say(done.note)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Annotated, Any
 
 import typer
 
 from redrive.app.app import App
 from redrive.app.topics.subscription import SubscriptionHandle
-from redrive.cli.acting import count
 from redrive.cli.known import check_topic
 from redrive.cli.loading import Actor, AsJson, Target, load_existing, read_instant
-from redrive.cli.local import Desk, act, ask, check, is_server, name_of, present
+from redrive.cli.local import Desk, ask, check, name_of, present
 from redrive.cli.local import show as show_view
-from redrive.cli.screen import say, say_kept
+from redrive.cli.screen import say
 from redrive.cli.text import topics as text
-from redrive.engine.topics import Position
 from redrive.operate import topic_words
 from redrive.operate.topics import TopicList
 
@@ -63,22 +61,23 @@ def _show(
     show_view(app, words, render, topic=topic, subscription=subscription, **given)
 
 
-def _act(app: Desk, words: str, topic: str, subscription: str, actor: str | None) -> None:
+def _ask(app: Desk, words: str, topic: str, subscription: str, actor: str | None, **given: object) -> str:
     check(app, check_topic, topic)
-    ask(app, words, actor=actor, topic=topic, subscription=subscription)
+    note: str = ask(app, words, actor=actor, topic=topic, subscription=subscription, **given).note
+    return note
 
 
 @topics.command()
 def pause(app: Target, topic: Name, subscription: Subscription, *, actor: Actor = None) -> None:
     """Deliver no further event of a subscription; calls that run go on, and events stay."""
-    _act(app, "topics pause", topic, subscription, actor)
+    _ask(app, "topics pause", topic, subscription, actor)
     say(f"subscription {topic}.{subscription} is paused")
 
 
 @topics.command()
 def resume(app: Target, topic: Name, subscription: Subscription, *, actor: Actor = None) -> None:
     """End a pause of a subscription."""
-    _act(app, "topics resume", topic, subscription, actor)
+    _ask(app, "topics resume", topic, subscription, actor)
     say(f"subscription {topic}.{subscription} goes on")
 
 
@@ -95,32 +94,16 @@ def move(
     """Put the cursor of a subscription at another position; failed events that wait for a retry are cancelled."""
     if dry_run:
         _show(app, "topics move --dry-run", topic, subscription, text.moved, json=False, to=_written(to))
-        return
-    if is_server(app):
-        act(app, "topics move", actor=actor, topic=topic, subscription=subscription, to=_written(to))
-        return
-    ended = _handle(app, topic, subscription).move(_position(to), actor=actor)
-    cancelled = f"; {ended} pending deliveries are cancelled" if ended else ""
-    say(f"subscription {topic}.{subscription} goes on from {_place(to)}{cancelled}")
-
-
-def _place(to: str) -> str:
-    return f"event {to}" if to.isdigit() else f"the {to}" if to.isalpha() else to
-
-
-def _position(text: str) -> Position:
-    if text in ("beginning", "end"):
-        return text
-    if text.isascii() and text.isdigit():
-        return int(text)
-    found = read_instant(text)
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    else:
+        say(_ask(app, "topics move", topic, subscription, actor, to=_written(to)))
 
 
 def _written(to: str) -> str:
     """Return a position as the API takes it; an instant has an offset there."""
-    found = _position(to)
-    return found.isoformat() if isinstance(found, datetime) else str(found)
+    if to in {"beginning", "end"} or (to.isascii() and to.isdigit()):
+        return to
+    found = read_instant(to)
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).isoformat()
 
 
 @topics.command()
@@ -133,12 +116,7 @@ def skip(
     actor: Actor = None,
 ) -> None:
     """Let an event go that holds others: it is dead with its last error, and those behind it follow."""
-    if is_server(app):
-        given = None if event is None else str(event)
-        act(app, "topics skip", actor=actor, topic=topic, subscription=subscription, event=given)
-        return
-    held = _handle(app, topic, subscription).skip(event, actor=actor)
-    say(f"event {held.event_id} is dead (job {held.id}); the events behind it follow")
+    say(_ask(app, "topics skip", topic, subscription, actor, event=None if event is None else str(event)))
 
 
 @topics.command()
@@ -152,14 +130,7 @@ def redrive(
     actor: Actor = None,
 ) -> None:
     """Start the dead events of a subscription again, oldest first; they come out of order unless they hold others."""
-    if is_server(app):
-        act(app, "topics redrive", actor=actor, topic=topic, subscription=subscription, rate=rate)
-        return
-    handle = _handle(app, topic, subscription)
-    handle.status()
-    done = handle.redrive(limit=limit, rate=rate, actor=actor)
-    say_kept(done.kept)
-    say(f"{count(len(done.ids))} redriven")
+    say(_ask(app, "topics redrive", topic, subscription, actor, limit=limit, rate=rate))
 
 
 @topics.command()

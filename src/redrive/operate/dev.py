@@ -28,6 +28,7 @@ from redrive.errors import IllegalMove
 from redrive.operate.exchange import Moved, Page, Refusal, Request, Role, Site, path_to, whole_number
 from redrive.operate.forms import Field, arguments, fields
 from redrive.operate.table import Row
+from redrive.operate.tasks import has_page
 from redrive.policy import parse_duration
 from redrive.runtime import failpoints
 from redrive.stores.operations import admin, attempts, leases, queues, redriving, schedules
@@ -120,11 +121,6 @@ def dev(site: Site, request: Request) -> Procedure[Page]:
     return Page("Dev", data)
 
 
-def _has_form(task: Task[Any, Any, Any]) -> bool:
-    # Others start by a schedule, an event or a published value, and have pages of their own.
-    return type(task) is Task or task.is_workflow
-
-
 def _task(app: App, name: str) -> Task[Any, Any, Any]:
     task = app.tasks.get(name)
     if task is None:
@@ -140,7 +136,7 @@ def _described(task: Task[Any, Any, Any]) -> DevTask:
         queue=task.defaults.queue,
         policy=str(task.policy.explain()),
         is_workflow=task.is_workflow,
-        fields=fields(task.signature.schema) if _has_form(task) else None,
+        fields=fields(task.signature.schema) if has_page(task) else None,
         errors=tuple(dict.fromkeys((*named, *ERRORS))),
     )
 
@@ -170,7 +166,7 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
 
 def _enqueue(site: Site, request: Request) -> Procedure[Moved]:
     task = _task(site.app, request.form.get("task", ""))
-    if not _has_form(task):
+    if not has_page(task):
         raise Refusal(
             HTTPStatus.CONFLICT, f"task {task.name} is not enqueued: it starts by its schedule, event or topic"
         )

@@ -165,6 +165,18 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         """
         return self.number("limit", default, most=self.most, least=1)
 
+    def member(self, name: str, what: str, *, least: int = 0) -> int | None:
+        """Return a whole number of the form; None if it is missing or empty.
+
+        Raises:
+            Refusal: it is none, or is below ``least``.
+        """
+        text = self.form.get(name, "").strip()
+        number = whole_number(text, least=least, most=LARGEST_ID)
+        if text and number is None:
+            raise Refusal(HTTPStatus.BAD_REQUEST, f"{name}={text[:40]!r} is not {what}")
+        return number
+
     def text(self, name: str) -> str | None:
         """Return a text of the URL; None if it is missing or empty.
 

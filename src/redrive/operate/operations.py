@@ -15,13 +15,15 @@ from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, BulkStat
 from redrive.engine.commands import LIMIT
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import Rate
-from redrive.engine.records import NEWEST, Count
+from redrive.engine.records import NEWEST, Count, Filter
 from redrive.operate.exchange import (
     LARGEST_ID,
+    LONGEST,
     MOST_ITEMS,
     Form,
     Id,
     Moved,
+    Note,
     Page,
     Refusal,
     Request,
@@ -69,14 +71,37 @@ class NewOperation(PreviewQuery, Form, frozen=True, gc=False):
 
     Attributes:
         q: the filter; it has a condition.
+        limit: the most jobs that are changed.
         bound_id: that of the preview: jobs above it are not changed.
         frozen_at: the instant of the preview, its member ``at``.
-        confirm: the number of jobs, if the preview asks for it.
+        confirm: the number of jobs, if the preview asks for it; a start with a limit need not be confirmed.
     """
 
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
     bound_id: Id | None = None
     frozen_at: str | None = None
     confirm: int | None = None
+
+
+class KeptLine(msgspec.Struct, frozen=True, gc=False):
+    """A job that stays as it is, and why."""
+
+    id: str
+    why: str
+
+
+class Begun(Note, frozen=True, gc=False, omit_defaults=True):
+    """An operation that was started or stopped.
+
+    Attributes:
+        operation: its id; None if none was started.
+        changes: of a start, the jobs that it changes, as far as they were counted.
+        kept: of a start, the first job that stays for each reason.
+    """
+
+    operation: str | None = None
+    changes: int = 0
+    kept: tuple[KeptLine, ...] = ()
 
 
 class OperationAction(Form, frozen=True, gc=False):
@@ -119,13 +144,6 @@ class NamedCount(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     jobs: int
-
-
-class KeptLine(msgspec.Struct, frozen=True, gc=False):
-    """A job that stays as it is, and why."""
-
-    id: str
-    why: str
 
 
 class OperationPreview(msgspec.Struct, frozen=True, gc=False):
@@ -305,13 +323,14 @@ class _Wish(msgspec.Struct, frozen=True, gc=False):
 
     action: BulkAction
     q: str
+    where: Filter
     options: BulkOptions
     rate: Rate | None
 
 
 def preview(site: Site, request: Request) -> Procedure[Page]:
     """Show what an operation on all jobs that match a filter would do."""
-    wish = _wish(site, {name: request.text(name) for name in ("action", "q", "rate", "queue", "why")})
+    wish = _wish(site, request, {name: request.text(name) for name in ("action", "q", "rate", "queue", "why")})
     if site.shared.is_reading(PREVIEW):
         detail = "another preview is counting jobs: try again in a moment"
         raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, detail, {"Retry-After": "1"})
@@ -341,17 +360,19 @@ def preview(site: Site, request: Request) -> Procedure[Page]:
     return Page(f"({data.changes}) {wish.action}?", data)
 
 
-def _wish(site: Site, given: dict[str, str | None]) -> _Wish:
+def _wish(site: Site, request: Request, given: dict[str, str | None]) -> _Wish:
     """Read the parameters of an operation; raise `Refusal` or `ConfigurationError`."""
     q, rate = given["q"] or "", given["rate"]
+    limit = request.member("limit", "a number of jobs", least=1) or NEWEST
+    where = replace(parse(q, site.payloads, most=LONGEST if request.via else len(q)), limit=limit)
     action, options = bulk_options(
-        site.app, given["action"] or "", queue=given["queue"], why=given["why"], task=parse(q, site.payloads).task
+        site.app, given["action"] or "", queue=given["queue"], why=given["why"], task=where.task
     )
-    return _Wish(action, q, options, None if rate is None else Rate.parse(rate))
+    return _Wish(action, q, where, options, None if rate is None else Rate.parse(rate))
 
 
 def _preview(site: Site, wish: _Wish, bound_id: int | None, frozen_at: datetime | None) -> Procedure[BulkPreview]:
-    wanted = scoped(wish.action, replace(parse(wish.q, site.payloads), limit=NEWEST))
+    wanted = scoped(wish.action, wish.where)
     found: BulkPreview = yield bulk.preview(
         wish.action, wanted, wish.options, bound_id=bound_id, frozen_at=frozen_at, now=site.app.now()
     )
@@ -367,28 +388,26 @@ def _confirm(found: BulkPreview) -> int | None:
 def start(site: Site, request: Request) -> Procedure[Moved]:
     """Start an operation on all jobs that match a filter; a repeated request starts nothing twice."""
     form = request.form
-    wish = _wish(site, {name: form.get(name, "").strip() or None for name in ("action", "q", "rate", "queue", "why")})
-    found = yield from _preview(site, wish, _bound(form.get("bound_id", "")), _frozen(form.get("frozen_at", "")))
-    expected = _confirm(found)
+    given = {name: form.get(name, "").strip() or None for name in ("action", "q", "rate", "queue", "why")}
+    wish, bound = _wish(site, request, given), request.member("bound_id", "the id of a job")
+    found = yield from _preview(site, wish, bound, _frozen(form.get("frozen_at", "")))
+    expected = None if wish.where.limit < NEWEST else _confirm(found)
     typed = whole_number(form.get("confirm", "").strip().replace(",", ""), most=LARGEST_ID)
     if expected is not None and (typed is None or abs(typed - expected) > expected * TOLERANCE):
         many = f"{expected:,}" if found.is_whole else f"at least {expected:,}"
         raise Refusal(
             HTTPStatus.CONFLICT, f"this changes {many} jobs: look at the preview, and give confirm={expected}"
         )
-    if not found.changes and found.is_whole:
+    changes = bool(found.changes) or not found.is_whole
+    if not changes and request.via:
         raise Refusal(HTTPStatus.CONFLICT, f"no job can be changed: {found.kept} match, and stay as they are")
-    if request.dry_run:
-        return Moved("/operations", f"{found.changes} jobs would be changed, and {found.kept} stay as they are")
+    kept = _kept(found.reasons)
+    if not changes or request.dry_run:
+        note = f"{found.changes} jobs would be changed, and {found.kept} stay as they are"
+        return Moved("/operations", note, data=Begun(note, request.dry_run, None, found.changes, kept))
     begun: BulkOperation = yield bulk.start(found, rate=wish.rate, actor=request.actor, now=site.app.now())
-    return Moved(f"/operations/{begun.id}", f"operation {begun.id} is {begun.state}", HTTPStatus.ACCEPTED)
-
-
-def _bound(text: str) -> int | None:
-    number = whole_number(text, most=LARGEST_ID)
-    if text and number is None:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"bound_id={text[:40]!r} is not the id of a job")
-    return number
+    data = Begun(f"operation {begun.id} is {begun.state}", operation=str(begun.id), changes=found.changes, kept=kept)
+    return Moved(f"/operations/{begun.id}", data.note, HTTPStatus.ACCEPTED, data)
 
 
 def _frozen(text: str) -> datetime | None:
@@ -406,6 +425,8 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
     why = found.why_not_undone() if request.form.get("action") == "undo" else None
     if request.action(_actions(found), f"operation {number} is {found.state}", more=why or "") == "stop":
         yield bulk.stop(number, actor=request.actor, now=site.app.now())
-        return Moved(f"/operations/{number}", f"operation {number} is stopped")
-    begun: BulkOperation = yield bulk.undo(number, actor=request.actor, now=site.app.now())
-    return Moved(f"/operations/{begun.id}", f"operation {begun.id} undoes operation {number}")
+        data = Begun(f"operation {number} is stopped", operation=str(number))
+    else:
+        begun: BulkOperation = yield bulk.undo(number, actor=request.actor, now=site.app.now())
+        data = Begun(f"operation {begun.id} undoes operation {number}", operation=str(begun.id))
+    return Moved(f"/operations/{data.operation}", data.note, data=data)

@@ -35,6 +35,7 @@ class QueueAction(Form, frozen=True, gc=False):
     """An action on a queue.
 
     Attributes:
+        action: forget removes all settings; those in the code are applied again when a worker starts.
         concurrency: of a limit: the attempts at once, in all workers together. Null takes a limit away; a limit that
             is not given stays.
         per_partition: the attempts at once of each partition.
@@ -43,7 +44,7 @@ class QueueAction(Form, frozen=True, gc=False):
         aging: the time after which a due job gains one priority, such as ``5m``.
     """
 
-    action: Literal["pause", "resume", "limit"]
+    action: Literal["pause", "resume", "limit", "forget"]
     concurrency: Annotated[int, msgspec.Meta(ge=1)] | UnsetType | None = UNSET
     per_partition: Annotated[int, msgspec.Meta(ge=1)] | UnsetType | None = UNSET
     rate: str | UnsetType | None = UNSET
@@ -136,10 +137,13 @@ def _declared(site: Site) -> set[str]:
 
 
 def act(site: Site, request: Request) -> Procedure[Moved]:
-    """Pause or resume a queue, or set its limits."""
+    """Pause or resume a queue, set its limits, or forget its settings: those in the code apply again."""
     name = request.places["name"]
-    action = request.action(("pause", "resume", "limit"), f"queue {name}", status=HTTPStatus.BAD_REQUEST)
+    action = request.action(("pause", "resume", "limit", "forget"), f"queue {name}", status=HTTPStatus.BAD_REQUEST)
     form, here = request.form, path_to("queues", checked_text(name, "the name of a queue"))
+    if action == "forget":
+        yield queues.forget(name, actor=request.actor, now=site.app.now())
+        return Moved(here, f"the settings of queue {name} are removed")
     if action == "limit":
         change = queue_change(
             concurrency=_number("concurrency", form),

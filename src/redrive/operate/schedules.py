@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable
 from datetime import datetime
 from http import HTTPStatus
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -16,8 +16,9 @@ from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
 from redrive.engine.records import Count
 from redrive.engine.recurring import CronDefinition, RefreshDefinition
-from redrive.operate.exchange import Form, Moved, Named, Page, Refusal, Request, Site, instant, path_to
+from redrive.operate.exchange import Form, Moved, Named, Note, Page, Refusal, Request, Site, instant, path_to
 from redrive.operate.schedule_view import ScheduleView, standing, view, views
+from redrive.operate.tasks import read_json, read_priority
 from redrive.stores.operations import clock, crons, schedules
 from redrive.stores.operations.refresh import items
 from redrive.stores.operations.refresh.items import ItemLoad
@@ -51,12 +52,49 @@ class ScheduleAction(Form, frozen=True, gc=False):
     """An action on a schedule.
 
     Attributes:
-        action: trigger starts a cron now.
+        action: trigger starts a cron now, backfill its occurrences of a span that were not started, and delete ends one
+            that was created at run time.
         state: the action is refused (409) if the schedule is in the other one.
+        since: of a backfill: the first instant.
+        until: of a backfill: the last instant, by default now.
     """
 
-    action: Literal["trigger", "pause", "resume"]
+    action: Literal["trigger", "pause", "resume", "backfill", "delete"]
     state: Literal["active", "paused"] | None = None
+    since: str | None = None
+    until: str | None = None
+
+
+class NewCron(Form, frozen=True, gc=False):
+    """A cron that is not in the code.
+
+    Attributes:
+        name: unique among the schedules.
+        when: its pattern, such as ``30 3 * * *``.
+        task: the name of the task of its jobs.
+        arguments: of each job, by name.
+        tz: the time zone of the pattern.
+        retry: a directive, by default of the task.
+        overlap: what an occurrence does while a job of the cron runs.
+        catch_up: the missed occurrences that are started.
+        window: how far back all missed ones are started.
+        queue: another queue than that of the task.
+        priority: a smaller one runs first.
+        replace: True to change an existing cron of this name.
+    """
+
+    name: str
+    when: str
+    task: str
+    arguments: dict[str, Any] | None = None
+    tz: str | None = None
+    retry: str | None = None
+    overlap: Literal["skip", "queue", "cancel", "allow"] | None = None
+    catch_up: Literal["one", "all", "none"] | None = None
+    window: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    replace: bool = False
 
 
 class OccurrenceLine(msgspec.Struct, frozen=True, gc=False):
@@ -72,6 +110,16 @@ class OccurrenceLine(msgspec.Struct, frozen=True, gc=False):
     decision: str
     job: str | None
     note: str | None
+
+
+class ScheduleNote(Note, frozen=True, gc=False, omit_defaults=True):
+    """What an action on a schedule did.
+
+    Attributes:
+        started: the occurrences that a backfill has started.
+    """
+
+    started: tuple[OccurrenceLine, ...] = ()
 
 
 class ScheduleLine(msgspec.Struct, frozen=True, gc=False):
@@ -242,11 +290,8 @@ def schedule(site: Site, request: Request) -> Procedure[Page]:
 
 
 def _cron(site: Site, seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]:
-    text = request.query.get("before", "")
-    before = instant(text)
-    if text and before is None:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"before={text[:40]!r} is not an instant such as 2026-03-01T06:00Z")
-    limit = request.limit(SHOWN)
+    text, limit = request.query.get("before", ""), request.limit(SHOWN)
+    before = _instant("before", text) if text else None
     found: tuple[Occurrence, ...] = yield schedules.occurrences(seen.name, before=before, limit=limit + 1)
     past = tuple(map(occurrence_line, found[:limit]))
     cron = seen.definition if isinstance(seen.definition, CronDefinition) else None
@@ -325,15 +370,16 @@ def _item(each: TrackedItem) -> ItemLine:
 
 
 def act(site: Site, request: Request) -> Procedure[Moved]:
-    """Trigger, pause or resume a schedule, if it is still paused or active as the page showed."""
+    """Act on a schedule, if it is still paused or active as the page showed."""
     name = request.places["name"]
     row = yield schedules.get(name)
     what, state = f"{row.kind} {name}", "active" if row.paused_at is None else "paused"
     request.demand_state(what, state)
-    pause, trigger = "pause" if row.paused_at is None else "resume", ("trigger",) if row.kind is Kind.CRON else ()
+    starts = ("trigger", "backfill") if row.kind is Kind.CRON else ()
+    allowed = ("pause" if row.paused_at is None else "resume", *starts, *(("delete",) if row.created else ()))
     wrong = HTTPStatus.BAD_REQUEST if request.form.get("action") == "trigger" else HTTPStatus.CONFLICT
-    action = request.action((pause, *trigger), f"{what} is {state}", status=wrong)
-    actor, now = request.actor, site.app.now()
+    action = request.action(allowed, f"{what} is {state}", status=wrong)
+    actor, now, started = request.actor, site.app.now(), tuple[Occurrence, ...]()
     match action:
         case "pause":
             yield schedules.pause(name, actor=actor, now=now)
@@ -341,7 +387,36 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
         case "resume":
             yield schedules.resume(name, actor=actor, now=now)
             did = "is resumed"
+        case "delete":
+            yield crons.delete(name, actor=actor, now=now)
+            return Moved("/schedules", f"{what} is deleted")
+        case "backfill":
+            until, since = request.form.get("until"), _instant("since", request.form.get("since", ""))
+            end: datetime = _instant("until", until) if until else (yield clock.present(now))
+            started = yield crons.backfill(name, since, end, actor=actor, now=now)
+            what, did = f"{what}:", f"{len(started)} occurrences were started"
         case _:
             done: Occurrence = yield crons.trigger(name, actor=actor, now=now)
             did = f"was started as job {done.job_id}"
-    return Moved(path_to("schedules", name), f"{what} {did}")
+    data = ScheduleNote(f"{what} {did}", started=tuple(map(occurrence_line, started)))
+    return Moved(path_to("schedules", name), data.note, data=data)
+
+
+def _instant(name: str, text: str) -> datetime:
+    found = instant(text)
+    if found is None:
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"{name}={text[:40]!r} is not an instant such as 2026-03-01T06:00Z")
+    return found
+
+
+def create(site: Site, request: Request) -> Procedure[Moved]:
+    """Create a cron that is not in the code; all workers start it."""
+    form = request.form
+    name, when, task = (form.get(each, "") for each in ("name", "when", "task"))
+    times = {"tz": "UTC", "overlap": "skip", "catch_up": "one", "window": "1d"}
+    times |= {each: form[each] for each in times if form.get(each)}
+    job: dict[str, Any] = {"arguments": read_json(request, "arguments", dict), "priority": read_priority(request)}
+    job |= {each: form.get(each) or None for each in ("retry", "queue")}
+    replace = form.get("replace") == "true"
+    yield site.app.schedules.creating(name, when, task, job, times, replace=replace, actor=request.actor)
+    return Moved(path_to("schedules", name), f"cron {name} is created", HTTPStatus.CREATED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from http import HTTPStatus
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -66,6 +66,7 @@ class SubscriptionAction(Form, frozen=True, gc=False):
         to: the position of a move: ``beginning``, ``end``, the id of an event, or an instant with an offset.
         event: the event that a skip drops; without it the first one that holds others.
         rate: of a redrive: how many events are due within how long, such as ``100/s``.
+        limit: of a redrive: the most events, by default 1,000.
     """
 
     action: Literal["pause", "resume", "move", "skip", "redrive"]
@@ -74,6 +75,7 @@ class SubscriptionAction(Form, frozen=True, gc=False):
     to: str | None = None
     event: Id | None = None
     rate: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 class ShardLine(msgspec.Struct, frozen=True, gc=False):
@@ -237,10 +239,12 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
             ended = yield subscriptions.move(topic, name, _position(to), actor=actor, now=now)
             did = f"moved to {to}; {ended} pending deliveries are cancelled"
         case "skip":
-            held: DeliveryRecord = yield subscriptions.skip(topic, name, _event(request), actor=actor, now=now)
+            event = request.member("event", "the id of an event")
+            held: DeliveryRecord = yield subscriptions.skip(topic, name, event, actor=actor, now=now)
             did = f"event {held.event_id} is dead, and the events behind it follow"
         case _:
-            did = _redriven((yield from handle.redriving(MOST, request.form.get("rate", "").strip() or None, actor)))
+            limit, rate = request.member("limit", "a number of events", least=1) or MOST, request.form.get("rate", "")
+            did = _redriven((yield from handle.redriving(limit, rate.strip() or None, actor)), limit)
     return Moved(path_to("topics", topic, name), f"{status.subscription.task}: {did}")
 
 
@@ -252,15 +256,7 @@ def _check_seen(status: SubscriptionStatus, form: Mapping[str, str]) -> None:
         raise Refusal(HTTPStatus.CONFLICT, detail)
 
 
-def _event(request: Request) -> int | None:
-    text = request.form.get("event", "").strip()
-    event = whole_number(text, most=LARGEST_ID)
-    if text and event is None:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"event={text[:40]!r} is not the id of an event")
-    return event
-
-
-def _redriven(done: BulkResult) -> str:
+def _redriven(done: BulkResult, limit: int) -> str:
     kept = f"; {len(done.kept)} stay, the first because {done.kept[0][1]}" if done.kept else ""
-    more = "; more may be dead: repeat it for the next ones" if len(done.ids) + len(done.kept) >= MOST else ""
+    more = "; more may be dead: repeat it for the next ones" if len(done.ids) + len(done.kept) >= limit else ""
     return f"{len(done.ids)} dead events redriven{kept}{more}"

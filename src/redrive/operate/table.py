@@ -162,7 +162,12 @@ ROWS: Final = (
         items="items",
     ),
     _view("queues show", "/queues/{name:path}", queues.queue, "queue.html", queues.QueuePage, history.HistoryQuery),
-    _action("queues pause, queues resume, queues limit", "/queues/{name:path}", queues.act, queues.QueueAction),
+    _action(
+        "queues pause, queues resume, queues limit, queues forget",
+        "/queues/{name:path}",
+        queues.act,
+        queues.QueueAction,
+    ),
     _view("", "/autoscale", autoscale.autoscale, "autoscale.html", autoscale.Autoscale, autoscale.AutoscaleQuery),
     _view("", "/tasks", tasks.task_list, "tasks.html", tasks.TaskList),
     _view("", "/tasks/{name:path}", tasks.task, "task.html", tasks.TaskPage),
@@ -226,6 +231,7 @@ ROWS: Final = (
         Named,
         items="items",
     ),
+    _action("schedules create", "/schedules", schedules.create, schedules.NewCron, status=HTTPStatus.CREATED),
     _view(
         "schedules show",
         "/schedules/{name}",
@@ -235,10 +241,11 @@ ROWS: Final = (
         schedules.ScheduleQuery,
     ),
     _action(
-        "schedules trigger, schedules pause, schedules resume",
+        "schedules trigger, schedules pause, schedules resume, schedules backfill, schedules delete",
         "/schedules/{name}",
         schedules.act,
         schedules.ScheduleAction,
+        data=schedules.ScheduleNote,
     ),
     _view("", "/schedules/{name}/calendar", calendar.week, "calendar.html", calendar.Calendar, calendar.CalendarQuery),
     _view(
@@ -265,6 +272,7 @@ ROWS: Final = (
         "/operations",
         operations.start,
         operations.NewOperation,
+        data=operations.Begun,
         status=HTTPStatus.ACCEPTED,
     ),
     _view(
@@ -283,7 +291,13 @@ ROWS: Final = (
         operations.OperationPage,
         operations.BatchesQuery,
     ),
-    _action("operations stop, operations undo", "/operations/{id}", operations.act, operations.OperationAction),
+    _action(
+        "operations stop, operations undo",
+        "/operations/{id}",
+        operations.act,
+        operations.OperationAction,
+        data=operations.Begun,
+    ),
     _view("", "/problems/{name}", problems.problem_type, "problem_type.html", problems.ProblemType),
     _view("jobs audit", "/audit", audit.audit_list, "audit.html", audit.AuditList, Newest, items="items"),
 )

@@ -98,7 +98,7 @@ class TaskPage(msgspec.Struct, frozen=True, gc=False):
 
 def task_list(site: Site, _: Request) -> Procedure[Page]:
     """List the tasks of the code."""
-    items = tuple(_line(task) for _, task in sorted(site.app.tasks.items()) if _has_page(task))
+    items = tuple(_line(task) for _, task in sorted(site.app.tasks.items()) if has_page(task))
     return Page(f"{len(items)} tasks", TaskList(items))
     yield  # a page is a generator, and this one reads nothing of the database
 
@@ -110,14 +110,16 @@ def task(site: Site, request: Request) -> Procedure[Page]:
     yield  # see `task_list`
 
 
-def _has_page(task: Task[Any, Any, Any]) -> bool:
+def has_page(task: Task[Any, Any, Any]) -> bool:
+    """Return True for a task that is started by its name; others start by a schedule, an event or a topic."""
     return type(task) is Task or task.is_workflow
 
 
 def _find(site: Site, request: Request) -> Task[Any, Any, Any]:
     name = request.places["name"]
-    found = site.app.tasks.get(name)
-    if found is None or not _has_page(found):
+    found = site.app.find(name)
+    # The command line enqueues jobs of crons too.
+    if found is None or not (has_page(found) or not request.via):
         raise Refusal(HTTPStatus.NOT_FOUND, f"the code has no task {name!r} that can be enqueued by its name")
     return found
 
@@ -130,11 +132,11 @@ def _line(task: Task[Any, Any, Any]) -> TaskLine:
 def act(site: Site, request: Request) -> Procedure[Moved]:
     """Enqueue a job of a task, with the checks of the arguments that the task itself makes."""
     found = _find(site, request)
-    args, kwargs = _read(request, "args", list), _read(request, "kwargs", dict)
+    args, kwargs = read_json(request, "args", list), read_json(request, "kwargs", dict)
     found.signature.write(tuple(args), kwargs)
     if isinstance(found, Workflow):
         _demand_no_options(request)
-        run = yield from found.starting(request.form.get("key") or None, tuple(args), kwargs)
+        run = yield from found.starting(request.form.get("key"), tuple(args), kwargs)
         note = f"run {run.id} of {found.name} is started" if run.created else f"run {run.id} was started before"
         made = Enqueued(str(run.job.id), run.id, run.created, note)
         return Moved(path_to("runs", found.name, run.id), note, HTTPStatus.CREATED, made)
@@ -144,9 +146,7 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
 
 
 def _options(task: Task[Any, Any, Any], request: Request) -> Enqueuer[..., Any]:
-    text = {name: request.form.get(name) or None for name in ("key", "queue", "delay", "expires", "at", "priority")}
-    if text["priority"] is not None and not _NUMBER.fullmatch(text["priority"]):
-        raise ConfigurationError(f"priority={text['priority'][:40]!r} is no whole number")
+    text = {name: request.form.get(name) for name in ("key", "queue", "delay", "expires", "at")}
     at = instant(text["at"] or "")
     if text["at"] is not None and at is None:
         raise ConfigurationError(f"at={text['at'][:40]!r} is not an instant such as 2026-03-01T06:00+00:00")
@@ -156,18 +156,26 @@ def _options(task: Task[Any, Any, Any], request: Request) -> Enqueuer[..., Any]:
         delay=text["delay"],
         expires=text["expires"],
         at=at,
-        priority=None if text["priority"] is None else int(text["priority"]),
-        tags=_read(request, "tags", list) or None,
+        priority=read_priority(request),
+        tags=read_json(request, "tags", list) or None,
     )
 
 
-def _read(request: Request, name: str, kind: type[Kind]) -> Kind:
+def read_json(request: Request, name: str, kind: type[Kind]) -> Kind:
     """Return a list or an object of the form; an empty one without it."""
     try:
         found: Kind = msgspec.json.decode(request.form.get(name) or msgspec.json.encode(kind()), type=kind)
         return found
     except msgspec.DecodeError as error:
         raise ConfigurationError(f"{name} is a JSON {_JSON[kind]}, and cannot be read: {error}") from error
+
+
+def read_priority(request: Request) -> int | None:
+    """Return the priority of the form; None without it."""
+    text = request.form.get("priority", "")
+    if text and not _NUMBER.fullmatch(text):
+        raise ConfigurationError(f"priority={text[:40]!r} is no whole number")
+    return int(text) if text else None
 
 
 def _demand_no_options(request: Request) -> None:

@@ -114,17 +114,9 @@ class Schedules:
             PayloadError: the arguments do not match the task.
             ConfigurationError: another value is not valid.
         """
-        made = self._template(name, task, arguments, retry=retry, queue=queue, priority=priority)
-        cron = cron_definition(
-            name,
-            when,
-            made,
-            tz=tz,
-            overlap=member(Overlap, "overlap", overlap),
-            catch_up=member(CatchUp, "catch_up", catch_up),
-            window=window,
-        )
-        return self._app.store.run(self._create(cron, actor, replace=replace))
+        job = {"arguments": arguments, "retry": retry, "queue": queue, "priority": priority}
+        times = {"tz": tz, "overlap": overlap, "catch_up": catch_up, "window": window}
+        return self._app.store.run(self.creating(name, when, task, job, times, replace=replace, actor=actor))
 
     async def acreate(
         self,
@@ -144,17 +136,9 @@ class Schedules:
         actor: str | None = None,
     ) -> ScheduleRecord:
         """Create a cron at run time; see `create`."""
-        made = self._template(name, task, arguments, retry=retry, queue=queue, priority=priority)
-        cron = cron_definition(
-            name,
-            when,
-            made,
-            tz=tz,
-            overlap=member(Overlap, "overlap", overlap),
-            catch_up=member(CatchUp, "catch_up", catch_up),
-            window=window,
-        )
-        return await self._app.store.arun(self._create(cron, actor, replace=replace))
+        job = {"arguments": arguments, "retry": retry, "queue": queue, "priority": priority}
+        times = {"tz": tz, "overlap": overlap, "catch_up": catch_up, "window": window}
+        return await self._app.store.arun(self.creating(name, when, task, job, times, replace=replace, actor=actor))
 
     def _template(
         self,
@@ -191,7 +175,22 @@ class Schedules:
             used.name, used.defaults.queue, used.defaults.priority, used.defaults.policy, payload=payload
         )
 
-    def _create(self, cron: CronDefinition, actor: str | None, *, replace: bool) -> Operation[ScheduleRecord]:
+    def creating(
+        self,
+        name: str,
+        when: str,
+        task: Task[Any, Any, Any] | str,
+        job: Mapping[str, Any],
+        times: Mapping[str, Any],
+        *,
+        replace: bool,
+        actor: str | None,
+    ) -> Operation[ScheduleRecord]:
+        """Create a cron by the options of its jobs and those of its times, as the operation of both methods."""
+        made, how = self._template(name, task, **job), dict(times)
+        how["overlap"] = member(Overlap, "overlap", how["overlap"])
+        how["catch_up"] = member(CatchUp, "catch_up", how["catch_up"])
+        cron = cron_definition(name, when, made, **how)
         return crons.create(cron, replace=replace, actor=self._by(actor), now=self._app.now())
 
     def delete(self, name: str, *, actor: str | None = None) -> None:
