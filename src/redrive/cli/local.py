@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
-from redrive.app.app import App
 from redrive.app.protocol import run
 from redrive.cli.loading import load_app, load_existing
 from redrive.cli.screen import print_document, say
@@ -53,35 +52,27 @@ def perform(app: Desk, words: str, given: Mapping[str, Any], *, actor: str | Non
     if not isinstance(app, str):
         return app.perform(call(words, {**given} | ({} if actor is None else {"actor": actor})), dry_run=dry_run)
     asked = call(words, given)
+    is_action = asked.row.form is not None
     # The first job makes the database, and queues and schedules are also set before it.
-    creates = asked.row.form is not None and words.startswith(("enqueue", "queues", "schedules"))
+    creates = is_action and words.startswith(("enqueue", "queues", "schedules"))
     loaded = (load_app if creates else load_existing)(app)
     site = Site(loaded, payloads=Payloads.SHOW, reference=loaded.reference)
-    try:
-        answer = run(loaded.store, asked.row.procedure(site, _request(loaded, asked, actor, dry_run=dry_run)))
-    except Refusal as refusal:
-        raise error_of(refusal.status, refusal.detail, refusal.kind) from refusal
-    return Note(answer.note) if answer.data is None else answer.data
-
-
-def _request(app: App, asked: Call, actor: str | None, *, dry_run: bool) -> Request:
-    query, form = {}, {}
-    if asked.row.form is None:
-        query = asked.query
-    else:
-        form = {name: as_text(value) for name, value in asked.values.items()}
-    user = User(actor or app.actor, Role.OPERATE)
-    return Request(
+    request = Request(
         asked.row.method,
         asked.path,
-        user,
-        query=query,
-        form=form,
+        User(actor or loaded.actor, Role.OPERATE),
+        query={} if is_action else asked.query,
+        form={name: as_text(value) for name, value in asked.values.items()} if is_action else {},
         places=asked.places,
         dry_run=dry_run,
         most=_MOST,
         via="",
     )
+    try:
+        answer = run(loaded.store, asked.row.procedure(site, request))
+    except Refusal as refusal:
+        raise error_of(refusal.status, refusal.detail, refusal.kind) from refusal
+    return Note(answer.note) if answer.data is None else answer.data
 
 
 def show(app: Desk, words: str, render: Callable[[Any], None], *, json: bool, **given: Any) -> Any:  # noqa: ANN401 - as `ask`

@@ -257,6 +257,19 @@ def instant(text: str) -> datetime | None:
         return None
 
 
+def read_instant(name: str, text: str) -> datetime:
+    """Return the instant of a parameter or of a member of a body.
+
+    Raises:
+        Refusal: it is none, or has no offset.
+    """
+    found = instant(text)
+    if found is None:
+        detail = f"{name}={text[:40]!r} is not an instant with an offset, such as 2026-03-01T06:00Z"
+        raise Refusal(HTTPStatus.BAD_REQUEST, detail)
+    return found
+
+
 class Fault(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A wrong part of a request.
 

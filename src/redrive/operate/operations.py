@@ -28,7 +28,7 @@ from redrive.operate.exchange import (
     Refusal,
     Request,
     Site,
-    instant,
+    read_instant,
     whole_number,
 )
 from redrive.operate.filters import parse, write
@@ -390,7 +390,8 @@ def start(site: Site, request: Request) -> Procedure[Moved]:
     form = request.form
     given = {name: form.get(name, "").strip() or None for name in ("action", "q", "rate", "queue", "why")}
     wish, bound = _wish(site, request, given), request.member("bound_id", "the id of a job")
-    found = yield from _preview(site, wish, bound, _frozen(form.get("frozen_at", "")))
+    frozen = form.get("frozen_at")
+    found = yield from _preview(site, wish, bound, read_instant("frozen_at", frozen) if frozen else None)
     expected = None if wish.where.limit < NEWEST else _confirm(found)
     typed = whole_number(form.get("confirm", "").strip().replace(",", ""), most=LARGEST_ID)
     if expected is not None and (typed is None or abs(typed - expected) > expected * TOLERANCE):
@@ -408,13 +409,6 @@ def start(site: Site, request: Request) -> Procedure[Moved]:
     begun: BulkOperation = yield bulk.start(found, rate=wish.rate, actor=request.actor, now=site.app.now())
     data = Begun(f"operation {begun.id} is {begun.state}", operation=str(begun.id), changes=found.changes, kept=kept)
     return Moved(f"/operations/{begun.id}", data.note, HTTPStatus.ACCEPTED, data)
-
-
-def _frozen(text: str) -> datetime | None:
-    at = instant(text)
-    if text and at is None:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"frozen_at={text[:40]!r} is not an instant with an offset")
-    return at
 
 
 def act(site: Site, request: Request) -> Procedure[Moved]:

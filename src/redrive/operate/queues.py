@@ -14,9 +14,8 @@ from redrive.app.arguments import checked_text
 from redrive.app.operators.queues import queue_change
 from redrive.app.protocol import Procedure
 from redrive.engine.queue import QueueChange, QueueSettings
-from redrive.errors import ConfigurationError
 from redrive.operate import history
-from redrive.operate.exchange import LARGEST_ID, Form, Moved, Page, Refusal, Request, Site, path_to, whole_number
+from redrive.operate.exchange import Form, Moved, Page, Refusal, Request, Site, path_to
 from redrive.operate.history import History, Pace
 from redrive.operate.overview import QueueLoad, load_of, loads
 from redrive.operate.vitals import VITALS, vitals
@@ -146,8 +145,8 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
         return Moved(here, f"the settings of queue {name} are removed")
     if action == "limit":
         change = queue_change(
-            concurrency=_number("concurrency", form),
-            per_partition=_number("per_partition", form),
+            concurrency=_number("concurrency", request),
+            per_partition=_number("per_partition", request),
             rate=_text("rate", form),
             ordered=form["ordered"] == "true" if "ordered" in form else UNSET,
             aging=_text("aging", form),
@@ -164,12 +163,6 @@ def _text(field: str, form: Mapping[str, str]) -> str | UnsetType | None:
     return form[field].strip() or None if field in form else UNSET
 
 
-def _number(field: str, form: Mapping[str, str]) -> int | UnsetType | None:
-    """Return a limit of a form; an empty field takes the limit away, and without a field it stays."""
-    if field not in form:
-        return UNSET
-    text = form[field].strip()
-    number = whole_number(text, most=LARGEST_ID)
-    if text and number is None:
-        raise ConfigurationError(f"{field} is a whole number, or empty for no limit, not {text[:40]!r}")
-    return number
+def _number(field: str, request: Request) -> int | UnsetType | None:
+    """Return a limit of a form, as `_text` does."""
+    return request.member(field, "a whole number, or empty for no limit") if field in request.form else UNSET

@@ -16,7 +16,7 @@ from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
 from redrive.engine.records import Count
 from redrive.engine.recurring import CronDefinition, RefreshDefinition
-from redrive.operate.exchange import Form, Moved, Named, Note, Page, Refusal, Request, Site, instant, path_to
+from redrive.operate.exchange import Form, Moved, Named, Note, Page, Request, Site, path_to, read_instant
 from redrive.operate.schedule_view import ScheduleView, standing, view, views
 from redrive.operate.tasks import read_json, read_priority
 from redrive.stores.operations import clock, crons, schedules
@@ -291,7 +291,7 @@ def schedule(site: Site, request: Request) -> Procedure[Page]:
 
 def _cron(site: Site, seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]:
     text, limit = request.query.get("before", ""), request.limit(SHOWN)
-    before = _instant("before", text) if text else None
+    before = read_instant("before", text) if text else None
     found: tuple[Occurrence, ...] = yield schedules.occurrences(seen.name, before=before, limit=limit + 1)
     past = tuple(map(occurrence_line, found[:limit]))
     cron = seen.definition if isinstance(seen.definition, CronDefinition) else None
@@ -391,8 +391,8 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
             yield crons.delete(name, actor=actor, now=now)
             return Moved("/schedules", f"{what} is deleted")
         case "backfill":
-            until, since = request.form.get("until"), _instant("since", request.form.get("since", ""))
-            end: datetime = _instant("until", until) if until else (yield clock.present(now))
+            until, since = request.form.get("until"), read_instant("since", request.form.get("since", ""))
+            end: datetime = read_instant("until", until) if until else (yield clock.present(now))
             started = yield crons.backfill(name, since, end, actor=actor, now=now)
             what, did = f"{what}:", f"{len(started)} occurrences were started"
         case _:
@@ -400,13 +400,6 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
             did = f"was started as job {done.job_id}"
     data = ScheduleNote(f"{what} {did}", started=tuple(map(occurrence_line, started)))
     return Moved(path_to("schedules", name), data.note, data=data)
-
-
-def _instant(name: str, text: str) -> datetime:
-    found = instant(text)
-    if found is None:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"{name}={text[:40]!r} is not an instant such as 2026-03-01T06:00Z")
-    return found
 
 
 def create(site: Site, request: Request) -> Procedure[Moved]:

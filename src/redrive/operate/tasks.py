@@ -14,7 +14,7 @@ from redrive.app.protocol import Procedure
 from redrive.app.tasks.enqueue import Enqueuer
 from redrive.app.tasks.task import Task
 from redrive.errors import ConfigurationError
-from redrive.operate.exchange import Form, Moved, Page, Refusal, Request, Site, instant, path_to
+from redrive.operate.exchange import Form, Moved, Page, Refusal, Request, Site, path_to, read_instant
 
 _JSON: Final[Mapping[type, str]] = {list: "list", dict: "object"}
 
@@ -147,15 +147,12 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
 
 def _options(task: Task[Any, Any, Any], request: Request) -> Enqueuer[..., Any]:
     text = {name: request.form.get(name) for name in ("key", "queue", "delay", "expires", "at")}
-    at = instant(text["at"] or "")
-    if text["at"] is not None and at is None:
-        raise ConfigurationError(f"at={text['at'][:40]!r} is not an instant such as 2026-03-01T06:00+00:00")
     return task.options(
         key=text["key"],
         queue=text["queue"],
         delay=text["delay"],
         expires=text["expires"],
-        at=at,
+        at=None if text["at"] is None else read_instant("at", text["at"]),
         priority=read_priority(request),
         tags=read_json(request, "tags", list) or None,
     )
