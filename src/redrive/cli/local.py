@@ -19,7 +19,6 @@ from redrive.operate.problems import error_of
 # The table with its views, and the client of HTTP, are imported by a command that asks for something; help does not.
 if TYPE_CHECKING:
     from redrive.cli.remote import Server
-    from redrive.operate.table import Call
 
 # Items that a list of a database here returns at once, if the caller asks for as many.
 _MOST: Final = 10**9
