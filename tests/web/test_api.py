@@ -19,8 +19,7 @@ from schemathesis.specs.openapi import checks
 
 import redrive
 from docs import generate
-from redrive.engine.counters import ErrorLine, TallyRows
-from redrive.engine.error_groups import OTHER
+from redrive.engine.counters import OTHER, ErrorLine, TallyRows
 from redrive.engine.lifecycle import State
 from redrive.errors import StoreUnreachable
 from redrive.operate.exchange import Request
