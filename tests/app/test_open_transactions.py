@@ -1,6 +1,6 @@
 """Calls on PostgreSQL while a transaction of the user stays open.
 
-The apps of these tests wait half a second for a lock, so that a call that has to wait fails instead of hanging."""
+The apps of these tests wait ten seconds for a lock, so that a call that has to wait fails instead of hanging."""
 
 from __future__ import annotations
 
@@ -112,9 +112,9 @@ class TwoProcesses:
 
 
 @pytest.fixture
-def fleet() -> Iterator[TwoProcesses]:
-    """Two processes on one database."""
-    with contextlib.closing(TwoProcesses(postgres.url(timeout="1s"))) as made:
+def fleet(request: pytest.FixtureRequest) -> Iterator[TwoProcesses]:
+    """Two processes on one database; a lock is waited for half as long as the timeout."""
+    with contextlib.closing(TwoProcesses(postgres.url(timeout=getattr(request, "param", "20s")))) as made:
         yield made
 
 
@@ -289,6 +289,7 @@ KEYED: dict[str, Callable[[App], Any]] = {
 
 
 @pytest.mark.realtime
+@pytest.mark.parametrize("fleet", ["1s"], indirect=True)
 @pytest.mark.parametrize("how", KEYED)
 def test_the_same_key_waits_for_the_open_transaction_but_not_for_ever(fleet: TwoProcesses, how: str):
     """Calls with the key of an open transaction wait for its end, and fail after the timeout."""
