@@ -8,13 +8,13 @@ import pytest
 
 from tests.acceptance.processes import LONG, Deployment
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+# tests/runtime/test_ahead.py has each rule, and the crossings kill workers at each moment.
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.night]
 
 SHORT_ONES, HELD = 300, 20
 
 
-# How a handler in a thread is interrupted, tests/runtime shows; what its worker does then is the same.
-@pytest.mark.parametrize("task", ["hold", pytest.param("hold_in_thread", marks=pytest.mark.night)])
+@pytest.mark.parametrize("task", ["hold", "hold_in_thread"])
 def test_an_idle_worker_gets_what_another_one_cannot_start(stage: Deployment, task: str):
     """After short jobs, a worker with one slot keeps one long job; an idle one runs the others, no attempt spent."""
     stage.lease_for = LONG

@@ -16,7 +16,8 @@ from tests.acceptance.chaos import audit, ended, everything, load, marks, sized
 from tests.acceptance.processes import LONG, PATIENCE, Deployment, WorkerProcess
 from tests.debian import needed
 
-pytestmark = marks
+# The crossings, tests/stores/drivers/test_sqlite_clock.py and the simulation step clocks that are not real.
+pytestmark = [*marks, pytest.mark.night]
 
 
 def faketime() -> str | None:

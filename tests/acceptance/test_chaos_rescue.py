@@ -13,7 +13,8 @@ import pytest
 from tests.acceptance.chaos import audit, ended, load, long_only, marks, progress
 from tests.acceptance.processes import Deployment, WorkerProcess
 
-pytestmark = marks
+# tests/runtime/test_dead_workers.py proves that the dead are found; here are the seconds that it takes.
+pytestmark = [*marks, pytest.mark.night]
 
 JOBS = 10
 

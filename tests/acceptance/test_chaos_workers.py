@@ -90,6 +90,7 @@ def _is_settling(stage: Deployment) -> bool:
     return bool(rows)
 
 
+@pytest.mark.night  # tests/stores/conformance refuses each late write, and the crossings make them
 def test_late_writes_of_a_suspended_worker_change_nothing(stage: Deployment):
     """Stop a worker while it settles a batch, until its leases have expired and all its jobs have run elsewhere:
     each of its outcomes is refused.

@@ -23,7 +23,8 @@ from tests.acceptance.contender import Contender
 from tests.acceptance.processes import CHECKOUT
 from tests.stores.helpers import SHARED, STORES, T0, new
 
-pytestmark = marks
+# In tests/stores/conformance, eight contend for a claim, a race of a run, a slot and an instance, on each store.
+pytestmark = [*marks, pytest.mark.night]
 
 CONTENDERS = 8
 TRIALS = sized(60, 1_000)
