@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-import msgspec
-
 from redrive.app.app import App
 from redrive.app.events import emit_moved, emit_settled, is_first_hold
 from redrive.clock import Clock
@@ -35,7 +33,7 @@ from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
 
 
-class Quota(msgspec.Struct):
+class Quota:
     """The work of one worker until it ends by itself.
 
     Attributes:
@@ -45,10 +43,13 @@ class Quota(msgspec.Struct):
         ended: called with the reason when the worker shall end.
     """
 
-    until_empty: bool = False
-    left: int | None = None
-    scheduled: Callable[[], bool] = lambda: True
-    ended: Callable[[str], None] = lambda _: None
+    def __init__(
+        self, *, until_empty: bool = False, left: int | None = None, ended: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.until_empty = until_empty
+        self.left = left
+        self.scheduled: Callable[[], bool] = lambda: True
+        self.ended = ended
 
     def room(self, free: int) -> int:
         """Return how many of the free slots may be used."""

@@ -124,7 +124,7 @@ class Worker:
         self._excluded = exclude_queues or None
         self._name = name
         self._processes = processes
-        self._quota = Quota(until_empty, max_jobs, ended=self._end)
+        self._quota = Quota(until_empty=until_empty, left=max_jobs, ended=self._end)
         self._shutdown_timeout = shutdown_timeout
         self._clock = clock or SystemClock()
         self._attempts: Attempts | None = None
