@@ -151,6 +151,8 @@ def test_other_errors_are_not_described_as_database_errors():
         (on_asyncpg.failure_of, asyncpg.InterfaceError("wrong argument"), None),
         (on_sqlalchemy.failure_of, exc.TimeoutError(), "SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION"),
         (on_sqlalchemy.failure_of, exc.InvalidRequestError(), None),
+        (on_sqlalchemy.failure_of, asyncpg.CannotConnectNowError(), "CANNOT_CONNECT_NOW"),
+        (on_sqlalchemy.failure_of, asyncpg.InterfaceError("wrong argument"), None),
         (read, psycopg.errors.ConnectionTimeout(), "SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION"),
     ],
 )

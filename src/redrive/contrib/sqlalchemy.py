@@ -161,7 +161,8 @@ def _code_of(error: BaseException) -> str | None:
     if is_a(error, exc.TimeoutError):  # of the pool
         return "08001"
     if not is_a(error, exc.DBAPIError):
-        return None
+        # SQLAlchemy 2.0 does not wrap the errors that asyncpg raises while it connects.
+        return attribute(error, "sqlstate") if type(error).__module__.startswith("asyncpg.") else None
     # SQLAlchemy has found out that the connection is lost, in the way of each database.
     lost = "08006" if attribute(error, "connection_invalidated") else None
     below: Any = attribute(error, "orig")
