@@ -640,7 +640,7 @@ def test_an_interrupted_call_leaves_no_connection_taken():
 
 def test_no_more_connections_than_the_pool():
     """Operations wait for free connections; after the timeout the error names the setting."""
-    store = open_store(postgres.url(pool="1", timeout="100ms"))
+    store = open_store(postgres.url(pool="1", timeout="1s"))
     held = threading.Event()
     leave = threading.Event()
 
