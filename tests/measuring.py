@@ -1,8 +1,8 @@
 """A pytest plugin that measures the coverage of the pure layers, for `make test COVER=1`.
 
-Each branch of the pure layers needs a test. Their own tests, and a few modules of the layers right above, have to take
-all branches; the rest of the suite runs without the cost of tracing, which doubles the time of a test. Each process
-writes one data file, which `coverage combine` merges.
+Each branch of the pure layers needs a test. Their own tests, and those of the layers right above, have to take all
+branches; the rest of the suite runs without the cost of tracing, which doubles the time of a test. Each process writes
+one data file, which `coverage combine` merges.
 """
 
 from __future__ import annotations
@@ -19,13 +19,9 @@ import coverage
 import pytest
 
 FOLDERS = re.compile(
-    r"tests/(engine|errors|policy|schedule|stores|testing)/|tests/conformance/scenarios/test_topics|"
-    r"tests/app/test_(archive|changed_values|enqueue_in_handlers|open_transactions|verdicts|wrong_inputs)|"
-    r"tests/retrying/(orchestrator/test_run|test_(errors|hooks|limiter_following|off|own|predicates|redirects"
-    r"|returned_coroutines|stop))"
+    r"tests/(app|engine|errors|policy|retrying|schedule|stores|testing)/|tests/conformance/scenarios/test_topics"
 )
-"""Folders with tests that are measured, and the modules of other folders that take branches which no other test takes;
-on the store in memory where they run on each store. Tests that are marked
+"""Folders with tests that are measured, on the store in memory where they run on each store. Tests that are marked
 ``slow`` or ``unmeasured``, such as walks of state machines and comparisons with a slow calendar, are not measured:
 shorter tests take their branches."""
 
