@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from redrive import App
+from redrive.engine.runs import StepKind
+from redrive.engine.steps import StepEnd
+from redrive.errors import StoreError
+from redrive.runtime.runs.recorder import StoreRecorder
 from redrive.testing import VirtualClock
 from tests import postgres
 
@@ -57,3 +62,26 @@ class Calls(list[str]):
 def calls() -> Calls:
     """Return an empty record."""
     return Calls()
+
+
+Refusing = Callable[[StepKind], list[StepEnd]]
+"""Has the store refuse the first write with a row of a kind; returns a list of what it has refused."""
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Refusing:
+    """Let the store refuse one write."""
+
+    def refuse(kind: StepKind) -> list[StepEnd]:
+        write, refused = StoreRecorder.record, list[StepEnd]()
+
+        async def record(recorder: StoreRecorder, ends: Sequence[StepEnd], values: bytes | None) -> Any:
+            if not refused and any(each.kind is kind for each in ends):
+                refused.extend(ends)
+                raise StoreError("refused")
+            return await write(recorder, ends, values)
+
+        monkeypatch.setattr(StoreRecorder, "record", record)
+        return refused
+
+    return refuse

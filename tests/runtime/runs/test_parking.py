@@ -10,8 +10,9 @@ from contextvars import Context
 import pytest
 
 from redrive import App, Flow, Policy, SyncFlow
+from redrive.engine.runs import StepKind
 from redrive.testing import drain
-from tests.runtime.runs.conftest import Calls, every_store, turn
+from tests.runtime.runs.conftest import Calls, Refusing, every_store, turn
 
 
 @every_store
@@ -173,6 +174,27 @@ def test_a_body_is_not_left_while_a_branch_works(app: App, calls: Calls):
 
     assert [None, "x"] == run.result("2s")
     assert ["begins", "ends"] == calls
+
+
+def test_a_wait_that_cannot_be_stored_fails_its_attempt(app: App, calls: Calls, refusing: Refusing):
+    """The row of a wait is written while another branch works; if that is refused, the wait raises the error."""
+    refused = refusing(StepKind.SLEEP)
+
+    async def works() -> str:
+        while not refused:
+            await turn()
+        return "x"
+
+    @app.workflow(retry="1 1s")
+    async def body(flow: Flow) -> list[str | None]:
+        return await flow.gather(flow.sleep("1h"), flow.step(works))
+
+    run = body.start()
+    drain(app)
+
+    assert [None, "x"] == run.result("2s")
+    assert ["failed", "succeeded"] == [each.outcome for each in run.job.attempts]
+    assert "refused" in str(run.job.attempts[0].error)
 
 
 def test_an_operator_pauses_and_resumes_a_run(app: App, calls: Calls):

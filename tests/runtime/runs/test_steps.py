@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from redrive import App, Flow, GiveUp, Policy, Snooze, SyncFlow
+from redrive.engine.runs import StepKind
 from redrive.errors import (
     FlowMisused,
     JobDead,
@@ -22,12 +23,13 @@ from redrive.errors import (
     ResultTooLarge,
     StepFailed,
     StoreBusy,
+    StoreError,
     TaskDefinitionError,
 )
 from redrive.runtime.runs.branches import apart
 from redrive.runtime.runs.writes import Writes
 from redrive.testing import drain
-from tests.runtime.runs.conftest import Calls, every_store, turn
+from tests.runtime.runs.conftest import Calls, Refusing, every_store, turn
 
 
 def test_a_step_runs_once_in_all_passes(app: App, calls: Calls):
@@ -533,6 +535,26 @@ def test_values_are_readable_from_outside(app: App, calls: Calls):
 
     assert {"parcels": 2} == run.value("state")
     assert {"state": {"parcels": 2}} == run.values()
+
+
+def test_a_value_is_stored_although_the_row_after_it_was_refused(app: App, calls: Calls, refusing: Refusing):
+    """A body may catch the error of a step; values, and rows that no call waits for, are written with the next row."""
+    one, two = calls.step("one"), calls.step("two")
+    refusing(StepKind.STEP)
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        flow.set("state", "charging")
+        assert flow.patched("new words")
+        with pytest.raises(StoreError, match="refused"):
+            await flow.step(one)
+        await flow.step(two)
+
+    run = body.start()
+    drain(app)
+
+    assert ("succeeded", {"state": "charging"}) == (run.job.refresh().state, run.values())
+    assert ["new words", "two"] == [row.name for row in run.timeline()]
 
 
 def test_a_long_run_is_warned_about_and_stopped(app: App, calls: Calls, caplog: pytest.LogCaptureFixture):

@@ -135,12 +135,16 @@ class Waits:
             await self._writes.flush(branch)
 
     async def _write_wait(self, branch: Branch, wait: BranchWait, end: StepEnd) -> None:
-        # The next call of the branch raises it.
-        with contextlib.suppress(LeaseLost):
-            wait.written = await self._writes.record_for(branch, end)
-            wait.due_at = wait.written.due_at
-            if wait.written.is_final and end.kind is not StepKind.SLEEP:
-                wait.wake()
+        try:
+            written = wait.written = await self._writes.record_for(branch, end)
+        except LeaseLost:
+            return  # the next call of the branch raises it
+        except Exception as error:  # noqa: BLE001 - as the call that waits would raise it
+            wait.throw(error)
+            return
+        wait.due_at = written.due_at
+        if written.is_final and end.kind is not StepKind.SLEEP:
+            wait.wake()
 
     def _park(self, waits: list[BranchWait]) -> None:
         due = min((wait.due_at for wait in waits if wait.due_at is not None and wait.row is None), default=None)

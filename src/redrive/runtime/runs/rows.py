@@ -21,12 +21,13 @@ R = TypeVar("R")
 
 
 class _Write:
-    """Rows by their paths: those to be written in one transaction, and the same as written."""
+    """Rows by their paths: to be written in one transaction; of these, without a call that waits; and as written."""
 
-    __slots__ = ("ends", "rows")
+    __slots__ = ("attached", "ends", "rows")
 
     def __init__(self) -> None:
         self.ends: dict[str, StepEnd] = {}
+        self.attached: dict[str, StepEnd] = {}
         self.rows: dict[str, StepRecord] = {}
 
 
@@ -74,7 +75,7 @@ class PendingRows:
 
     def attach(self, end: StepEnd) -> None:
         """Write a row with the next one."""
-        self._next.ends[end.path] = end
+        self._next.ends[end.path] = self._next.attached[end.path] = end
 
     def set(self, name: str, raw: bytes) -> None:
         """Write a value of the run with its next row; raise `ResultTooLarge` if all values are too large together."""
@@ -105,6 +106,12 @@ class PendingRows:
             rows, flags = await self._recorder.record(tuple(write.ends.values()), values)
         except LeaseLost:
             self._lost()
+            raise
+        except Exception:
+            # A body may catch this error of one call. What belongs to no call is written with the next row.
+            self._next.ends = write.attached | self._next.ends
+            self._next.attached = write.attached | self._next.attached
+            self._changed = self._changed or values is not None
             raise
         for row in rows:
             write.rows[row.path] = row
