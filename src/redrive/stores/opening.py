@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError, StoreError, StoreOpenError
 from redrive.stores import migrate
-from redrive.stores.migrate import Phase
+from redrive.stores.migrate import Cursor, Phase
 from redrive.stores.store import Store
 from redrive.stores.urls import redacted
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from redrive.stores.drivers.sqlite import SQLiteStore
 
 # Drivers are imported in the functions: a program loads only the libraries of the store that it uses.
@@ -78,7 +75,7 @@ def _open_postgres(url: str, *, migrated: bool, phase: Phase | None) -> Store:
 
 
 def _open_file(url: str, *, migrated: bool, phase: Phase | None) -> Store:
-    from redrive.stores.drivers.sqlite import SQLiteStore, parse_url
+    from redrive.stores.drivers.sqlite import SQLiteStore, fill, parse_url
 
     settings = parse_url(url)
     path = settings.path
@@ -87,7 +84,7 @@ def _open_file(url: str, *, migrated: bool, phase: Phase | None) -> Store:
     store = (_turso_class(url) if url.startswith("turso:") else SQLiteStore)(url, settings)
     try:
         if path is None:
-            store.script(_fill)
+            store.script(lambda cursor: fill(cursor, _create))
         elif migrated:
             store.script(lambda cursor: migrate.migrate(cursor, store.dialect, str(settings), phase=phase))
     except BaseException:
@@ -96,23 +93,8 @@ def _open_file(url: str, *, migrated: bool, phase: Phase | None) -> Store:
     return store
 
 
-def _fill(cursor: sqlite3.Cursor) -> None:
-    """Make an empty store of a new database in memory, by a copy: migrations take ten times as long."""
-    import sqlite3
-
-    with contextlib.closing(sqlite3.connect(":memory:")) as copied:
-        copied.deserialize(_empty())
-        copied.backup(cursor.connection)
-    cursor.execute("UPDATE redrive_meta SET value = lower(hex(randomblob(8))) WHERE key = 'uid'")
-
-
-@functools.cache
-def _empty() -> bytes:
-    import sqlite3
-
-    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
-        migrate.migrate(made.cursor(), "sqlite", "memory://", phase=None)
-        return made.serialize()
+def _create(cursor: Cursor) -> None:
+    migrate.migrate(cursor, "sqlite", "memory://", phase=None)
 
 
 def _turso_class(url: str) -> type[SQLiteStore]:

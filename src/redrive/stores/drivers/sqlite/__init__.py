@@ -20,7 +20,8 @@ locks in tables of the process, and a child that inherits them uses locks that i
 for open transactions. If one is still open then, the store cannot be used in the child.
 """
 
+from redrive.stores.drivers.sqlite.connection import fill
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings, parse_url
 from redrive.stores.drivers.sqlite.store import SQLiteStore
 
-__all__ = ["SQLiteSettings", "SQLiteStore", "parse_url"]
+__all__ = ["SQLiteSettings", "SQLiteStore", "fill", "parse_url"]

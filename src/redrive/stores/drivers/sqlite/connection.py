@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 import threading
@@ -124,6 +125,21 @@ def connect(settings: SQLiteSettings) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def fill(cursor: sqlite3.Cursor, create: Callable[[sqlite3.Cursor], object]) -> None:
+    """Make the tables of a new database in memory, by a copy of what ``create`` makes once in ten times as long."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as copied:
+        copied.deserialize(_created(create))
+        copied.backup(cursor.connection)
+    cursor.execute("UPDATE redrive_meta SET value = lower(hex(randomblob(8))) WHERE key = 'uid'")
+
+
+@functools.cache
+def _created(create: Callable[[sqlite3.Cursor], object]) -> bytes:
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
+        create(made.cursor())
+        return made.serialize()
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
