@@ -17,6 +17,7 @@ from msgspec import json
 from redrive import App, Flow, GiveUp, SyncFlow
 from redrive.engine.steps import StepEnd
 from redrive.errors import TimedOut
+from redrive.runtime.runs import receipts
 from redrive.runtime.runs.recorder import StoreRecorder
 from redrive.testing import VirtualClock, drain
 from tests.runtime.runs.conftest import every_store, turn
@@ -174,10 +175,11 @@ class World:
         self.sent: list[tuple[str, int]] = []
         self.seen: list[tuple[str, int]] = []
         self.got = Got(self.seen)
+        self.threads = body is play_sync
         #: Writes until the process dies; None if it lives on.
         self.lives: int | None = None
 
-        if body is play_sync:
+        if self.threads:
 
             @app.workflow(name=f"played-{id}", retry="1000 1s")
             def played(flow: SyncFlow) -> None:
@@ -206,10 +208,12 @@ class World:
 
         with monkeypatch.context() as patch:
             patch.setattr(StoreRecorder, "record", dying)
+            # On a busy machine a thread may need more than the second for which its signal holds up the others.
+            patch.setattr(receipts, "HOLDS", 60.0)
             for event in events:
                 self._happen(event)
-        self.lives = None
-        drain(self.app, within="1m")
+            self.lives = None
+            drain(self.app, within="1m")
 
     def _happen(self, event: str) -> None:
         kind, _, count = event.partition(" ")
@@ -229,7 +233,9 @@ class World:
     def check(self) -> None:
         """Check that each signal was received once, in the order of its name, or is unread."""
         unread = [(each.name, json.decode(each.payload)) for each in self.run.signals()]
-        assert sorted(self.sent) == sorted([*self.got, *unread])
+        # In a replay, a branch in a thread that has lost may be dropped before it comes to its wait again.
+        before = [each for each in self.seen if each not in (*self.got, *unread)] if self.threads else []
+        assert sorted(self.sent) == sorted([*self.got, *before, *unread])
         for name in NAMES:
             mine = [number for each, number in self.seen if each == name]
             assert sorted(mine) == mine
