@@ -33,7 +33,8 @@ from tests.selection import ALL
 from tests.web.served import served
 from tests.web.site import DEAD, FLAKY, PASSWORD, Site, sites
 
-pytestmark = pytest.mark.slow
+# Chromium has a clock of its own; once it did not close a page for five minutes.
+pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.timeout(180)]
 
 CHROMIUM = Path(os.environ.get("REDRIVE_CHROMIUM", "/usr/bin/chromium"))
 
