@@ -21,7 +21,13 @@ R = TypeVar("R")
 
 
 class _Write:
-    """Rows by their paths: to be written in one transaction; of these, without a call that waits; and as written."""
+    """The rows of one transaction, by their paths.
+
+    Attributes:
+        ends: the rows to be written.
+        attached: those of them for which no call waits.
+        rows: all of them, as they were written.
+    """
 
     __slots__ = ("attached", "ends", "rows")
 
