@@ -8,9 +8,9 @@ HIDDEN = "***"
 
 # Settings with values that are shown. Any other value may be a password, or a part of one.
 _HARMLESS = frozenset({
-    "application_name", "busy_timeout", "direct", "host", "notify", "passfile", "pgbouncer", "pool", "port", "schema",
-    "sslcert", "sslcrl", "sslkey", "sslmode", "sslrootcert", "synchronous", "synchronous_commit",
-    "target_session_attrs", "timeout", "user",
+    "application_name", "busy_timeout", "connect_timeout", "direct", "host", "load_balance_hosts", "notify", "passfile",
+    "pgbouncer", "pool", "port", "schema", "sslcert", "sslcrl", "sslkey", "sslmode", "sslrootcert", "synchronous",
+    "synchronous_commit", "target_session_attrs", "timeout", "user",
 })  # fmt: skip
 
 _FILE = re.compile(r"(?i:sqlite|turso|memory):[^@:=?]*")

@@ -180,6 +180,8 @@ def test_the_address_of_a_database_of_sqlite(database, settings, url):
         ({"NAME": "shop", "HOST": "db", "PORT": 5433, "USER": "me"}, "postgresql://me@db:5433/shop"),
         ({"NAME": "shop", "HOST": "db", "USER": "m@e", "PASSWORD": "p/w"}, "postgresql://m%40e:p%2Fw@db/shop"),
         ({"NAME": "shop", "HOST": "/run/pg", "PORT": 1}, "postgresql:///shop?host=%2Frun%2Fpg&port=1"),
+        ({"NAME": "shop", "HOST": "a,b", "PORT": "1,2"}, "postgresql:///shop?host=a%2Cb&port=1%2C2"),
+        ({"NAME": "shop", "HOST": "::1"}, "postgresql:///shop?host=%3A%3A1"),
         ({"NAME": "shop", "OPTIONS": {"sslmode": "require", "pool": True}}, "postgresql:///shop?sslmode=require"),
     ],
 )

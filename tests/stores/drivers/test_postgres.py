@@ -26,6 +26,7 @@ from redrive.policy import Policy
 from redrive.stores import opening
 from redrive.stores.drivers.postgres import PostgresSettings, aio, listener, parse_url, sync
 from redrive.stores.drivers.postgres.script import full_script
+from redrive.stores.drivers.postgres.servers import Address, Servers
 from redrive.stores.drivers.postgres.statements import compiled, prepared
 from redrive.stores.opening import aopen_store, open_store
 from redrive.stores.operations import admin, clock, jobs, leases, workers
@@ -131,23 +132,36 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
 # ------------------------------------------------------------------------------------------------------------ settings
 
 
+def servers(*order: str | tuple[str, int]) -> Servers:
+    """Return the servers with these addresses."""
+    return Servers(tuple(Address(each) if isinstance(each, str) else Address(*each) for each in order))
+
+
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("postgresql://u@h/d", PostgresSettings("postgresql://u@h/d", "PostgreSQL h/d (schema redrive)")),
+        (
+            "postgresql://u@h/d",
+            PostgresSettings("postgresql://u@/d", "PostgreSQL h/d (schema redrive)", servers=servers("h")),
+        ),
         (
             "postgres://u:p@h:1,i:2/d",
-            PostgresSettings("postgresql://u:p@h:1,i:2/d", "PostgreSQL h:1,i:2/d (schema redrive)"),
+            PostgresSettings(
+                "postgresql://u:p@/d", "PostgreSQL h:1,i:2/d (schema redrive)", servers=servers(("h", 1), ("i", 2))
+            ),
         ),
         (
             "postgresql://u@h/d?schema=jobs&sslmode=require",
-            PostgresSettings("postgresql://u@h/d?sslmode=require", "PostgreSQL h/d (schema jobs)", "jobs"),
+            PostgresSettings(
+                "postgresql://u@/d?sslmode=require", "PostgreSQL h/d (schema jobs)", "jobs", servers=servers("h")
+            ),
         ),
         (
             "postgresql:///d?host=%2Frun%2Fpg&notify=off&pool=3&timeout=5s",
             PostgresSettings(
-                "postgresql:///d?host=%2Frun%2Fpg",
+                "postgresql:///d",
                 "PostgreSQL /run/pg/d (schema redrive)",
+                servers=servers("/run/pg"),
                 notify=False,
                 pool=3,
                 timeout=timedelta(seconds=5),
@@ -156,7 +170,11 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
         (
             "postgresql://u@h:6432/d?pgbouncer=on&direct=h:5432",
             PostgresSettings(
-                "postgresql://u@h:6432/d", "PostgreSQL h:6432/d (schema redrive)", pgbouncer=True, direct="h:5432"
+                "postgresql://u@/d",
+                "PostgreSQL h:6432/d (schema redrive)",
+                pgbouncer=True,
+                servers=servers(("h", 6432)),
+                direct=servers("h"),
             ),
         ),
     ],
@@ -179,6 +197,9 @@ def test_a_url_names_the_database_and_settings(url: str, expected: PostgresSetti
         "timeout=0s",
         "typo=1",
         "direct=%40",
+        "direct=a,,b",
+        "connect_timeout=1999ms",
+        "connect_timeout=1",
     ],
 )
 def test_an_unknown_setting_is_refused(setting: str):

@@ -88,8 +88,8 @@ def _postgres(settings: Mapping[str, Any], store_settings: Mapping[str, str]) ->
     found = {name: str(settings["OPTIONS"][name]) for name in POSTGRES_OPTIONS if name in settings["OPTIONS"]}
     host = str(settings["HOST"] or "")
     place = f":{settings['PORT']}" if settings["PORT"] else ""
-    if host.startswith("/"):
-        # The folder of a socket cannot be the host of a URL.
+    if host.startswith("/") or "," in host or ":" in host:
+        # The folder of a socket, a list of servers with their ports, or an IPv6 address.
         found |= {"host": host} | ({"port": str(settings["PORT"])} if settings["PORT"] else {})
         place = ""
     elif host:

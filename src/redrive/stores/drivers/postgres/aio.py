@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,10 +13,11 @@ import asyncpg
 
 from redrive.clock import SystemClock
 from redrive.errors import StoreBusy, StoreClosed, StoreError
-from redrive.stores.drivers.postgres.errors import ends_session, is_read_only, translation
+from redrive.stores.drivers.postgres.errors import ends_session, is_read_only, no_server, translation
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
+from redrive.stores.drivers.postgres.servers import Address, Attempt, NoServer, Search, Session, no_answer
 from redrive.stores.drivers.postgres.settings import PostgresSettings
-from redrive.stores.drivers.postgres.statements import session
+from redrive.stores.drivers.postgres.statements import STATE, session
 from redrive.stores.query import Compound, Operation, Query, R, Rows, Statements
 from redrive.stores.values.postgres import decoder
 
@@ -79,7 +81,7 @@ class _Introspection(NamedTuple):
     name: str
 
 
-class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+class Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
     """A connection that reads no descriptions of arrays.
 
     asyncpg reads them on each connection, by a query that takes the server longer than a claim of a hundred jobs.
@@ -87,12 +89,14 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no t
     Attributes:
         operations: the names of the operations that it has run.
         turn: the number of times that the pool had met a read-only server when it was opened.
+        address: its server.
     """
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self.operations: set[str] = set()
         self.turn = 0
+        self.address = Address("")
 
     @property
     def is_read_only(self) -> bool:
@@ -108,23 +112,72 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no t
         return types
 
 
-async def connect(settings: PostgresSettings, *, direct: str | None = None) -> _Connection:
-    """Open a connection; ``direct`` is ``host:port`` instead of that of the URL."""
-    host, _, port = (direct or "").partition(":")
-    address: dict[str, Any] = {"host": host, "port": int(port or 5432)} if direct else {}
+async def connect(settings: PostgresSettings, *, direct: bool = False, until: float = math.inf) -> Connection:
+    """Open a connection to the first server that can be used; with ``direct`` past the pool, if there is one.
+
+    Raise `StoreError` if there is none by the instant ``until`` of the loop's clock, or within the timeout of the
+    settings if that is earlier.
+    """
+    clock = asyncio.get_running_loop().time
+    past = settings.direct if direct else None
+    servers = past or settings.servers
+    pooled = settings.pgbouncer and past is None
+    trying: Search[Connection] = settings.search(servers, now=clock(), until=until, close=Connection.terminate)
+    with contextlib.closing(trying):
+        try:
+            attempt = next(trying)
+            while True:
+                tried = await _tried(settings, attempt, pooled=pooled, judged=servers.wanted != "any")
+                attempt = trying.send((tried, clock()))
+        except StopIteration as stop:
+            connection: Connection = stop.value
+            return connection
+        except NoServer as error:
+            raise no_server(error, settings) from error.failures[-1][1]
+
+
+async def _tried(
+    settings: PostgresSettings, attempt: Attempt, *, pooled: bool, judged: bool
+) -> Session[Connection] | Exception:
+    """Try one server."""
+    connection: Connection | None = None
     try:
-        connection: _Connection = await asyncpg.connect(
-            settings.dsn,
-            timeout=settings.timeout.total_seconds(),
-            command_timeout=settings.timeout.total_seconds(),
-            connection_class=_Connection,
-            # Behind a pool that gives each transaction another session, a prepared statement is lost at once.
-            statement_cache_size=0 if settings.pgbouncer and not direct else 200,
-            **address,
-        )
-    except (*ERRORS, ValueError) as error:
-        raise translation(error, settings, opening=True) from error
-    return connection
+        async with asyncio.timeout(attempt.seconds):
+            connection = await asyncpg.connect(
+                settings.dsn,
+                **attempt.address.place,
+                # The limit is that of the block.
+                timeout=settings.timeout.total_seconds(),
+                command_timeout=settings.timeout.total_seconds(),
+                connection_class=Connection,
+                # Behind a pool that gives each transaction another session, a prepared statement is lost at once.
+                statement_cache_size=0 if pooled else 200,
+                # The settings have it, also from the environment; see `_session`.
+                target_session_attrs="any",
+            )
+            connection.address = attempt.address
+            return await _session(connection, pooled=pooled, judged=judged)
+    except BaseException as error:
+        if connection is not None:
+            connection.terminate()
+        if isinstance(error, TimeoutError):
+            return TimeoutError(no_answer(attempt.seconds))
+        if isinstance(error, (*ERRORS, ValueError)):
+            return error
+        raise
+
+
+async def _session(connection: Connection, *, pooled: bool, judged: bool) -> Session[Connection]:
+    """Return a session as `search` judges it."""
+    if not judged:
+        return Session(connection, is_standby=False, is_read_only=False)
+    if not pooled:
+        standby = connection.get_settings().in_hot_standby == "on"
+        return Session(connection, is_standby=standby, is_read_only=connection.is_read_only)
+    # A pool reports the state of a session that it had before. In a transaction, as a statement has two messages.
+    async with connection.transaction():
+        row = await connection.fetchrow(STATE)
+    return Session(connection, is_standby=row[0], is_read_only=row[1])
 
 
 async def drive(
@@ -250,7 +303,7 @@ class _Pool:
         self._settings = settings
         self._loop = loop
         #: Connections that are not in use, and since when, by that time.
-        self._idle: list[tuple[_Connection, float]] = []
+        self._idle: list[tuple[Connection, float]] = []
         self._free = asyncio.Semaphore(settings.pool)
         self._in_use = 0
         self._turn = 0  # how often a server was met that does not write
@@ -277,7 +330,7 @@ class _Pool:
         for connection, _ in idle:
             connection.terminate()
 
-    async def checkout(self, first: Statement, operation: str) -> tuple[_Connection, Rows]:
+    async def checkout(self, first: Statement, operation: str) -> tuple[Connection, Rows]:
         """Take a connection and execute the first statement on it, perhaps more than once; return it and the rows.
 
         Of the connections that were used a moment ago, one is taken that has run an operation of this name.
@@ -317,7 +370,7 @@ class _Pool:
                         self._given_back = self._loop.create_future()
                     await asyncio.shield(self._given_back)
 
-    async def _open(self, first: Statement, operation: str, until: float) -> tuple[_Connection, Rows]:
+    async def _open(self, first: Statement, operation: str, until: float) -> tuple[Connection, Rows]:
         """Execute the first statement; skip connections that died while they were idle."""
         while True:
             idle = await self._pop(operation)
@@ -337,12 +390,12 @@ class _Pool:
                 connection.terminate()
                 raise
 
-    async def _connect(self, until: float) -> _Connection:
-        connection: _Connection | None = None
+    async def _connect(self, until: float) -> Connection:
+        connection: Connection | None = None
         began = self._loop.time()
         try:
+            connection = await connect(self._settings, until=until)
             async with asyncio.timeout_at(until):
-                connection = await connect(self._settings)
                 if not self._settings.pgbouncer:
                     await connection.execute(session(self._settings))
                 self._opening = self._loop.time() - began
@@ -355,7 +408,7 @@ class _Pool:
                 raise failure(error, self._settings, commits=None) from error
             raise
 
-    async def _pop(self, operation: str) -> _Connection | None:
+    async def _pop(self, operation: str) -> Connection | None:
         """Take an idle connection with a session that the server has not ended."""
         # A statement that commits cannot be sent again on another connection. While the loop was not running, it did
         # not notice the end of a session.
@@ -372,7 +425,7 @@ class _Pool:
             connection.terminate()
         return None
 
-    async def _notice(self, connection: _Connection) -> None:
+    async def _notice(self, connection: Connection) -> None:
         """Let the loop notice the end of a session; close the connection if the task is cancelled meanwhile."""
         try:
             for _ in range(_ROUNDS):
@@ -391,17 +444,18 @@ class _Pool:
                 return index
         return -1
 
-    def close_spent(self, connection: _Connection, error: BaseException) -> None:
+    def close_spent(self, connection: Connection, error: BaseException) -> None:
         """Close a connection that must not be used after an error, and the idle ones if the server does not write."""
         # After a timeout, asyncpg would wait for the server before it sends another statement, such as ROLLBACK.
         if isinstance(error, TimeoutError) or ends_session(error):
             connection.terminate()
         if is_read_only(error):
             # Sessions from before belong to the same server, also those that are in use.
+            self._settings.servers.lost(connection.address)
             self._turn += 1
             self.close_idle()
 
-    async def undo(self, connection: _Connection, error: BaseException) -> None:
+    async def undo(self, connection: Connection, error: BaseException) -> None:
         """Roll back what an operation has left open, or close the connection."""
         if isinstance(error, Exception) and not connection.is_closed():
             if not connection.is_in_transaction():
@@ -412,7 +466,7 @@ class _Pool:
         # The task was cancelled, perhaps in the middle of an answer: closing the connection ends its transaction.
         connection.terminate()
 
-    def give_back(self, connection: _Connection) -> None:
+    def give_back(self, connection: Connection) -> None:
         """Let the next operation use a connection."""
         self._free.release()
         self._in_use -= 1

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOpenError, StoreUnreachable
+from redrive.stores.drivers.postgres.servers import NoServer, TimeIsUp, Unsuitable
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.store import unknown
 
@@ -20,7 +24,12 @@ _UNDONE = frozenset({"08001", "08004", "25P03", "53300", "57P03"})
 # The server refuses to write, or the session has ended or is about to.
 _SPENT = ("08", "25006", "57P")
 
-_AWAY_WORDS = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots", "terminating")
+# The last ones are of pgbouncer whose server is away.
+_AWAY_WORDS = (
+    "starting up", "shutting down", "recovery", "accepting connections", "too many", "remaining connection slots",
+    "terminating", "server login", "cannot connect to server", "server down", "query_wait_timeout",
+    "no more connections",
+)  # fmt: skip
 
 
 def ends_session(error: object) -> bool:
@@ -45,8 +54,7 @@ def translation(
     whether the operation took effect.
     """
     state = getattr(error, "sqlstate", None) or ""
-    unnamed = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
-    text = (str(error).strip() or unnamed).splitlines()[0]
+    text = _text(error)
     if state in _AGAIN:
         return StoreBusy(f"{settings}: this transaction {_AGAIN[state]}; it changed nothing ({text})")
     if state == "53100":
@@ -59,10 +67,48 @@ def translation(
     if state == "42501":
         return (StoreOpenError if opening else StoreError)(f"{settings}: this role may not do that: {text}")
     if is_read_only(error):
-        return StoreUnreachable(f"{settings} is read only: is it a standby? ({text})")
+        return StoreUnreachable(f"{settings} is read only: is it a standby?{_advice(settings)} ({text})")
     if state.startswith(_AWAY) or not state:
         return _without_state(error, text, settings, None if state in _UNDONE else commits)
     return (StoreOpenError if opening else StoreError)(f"{settings}: {text}")
+
+
+def _text(error: BaseException) -> str:
+    unnamed = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return (str(error).strip() or unnamed).splitlines()[0]
+
+
+def _advice(settings: PostgresSettings) -> str:
+    """Return what helps where one of several servers is a standby."""
+    several = len(settings.servers.order) > 1 and settings.servers.wanted == "any"
+    return " Add ?target_session_attrs=read-write to find the primary." if several else ""
+
+
+def no_server(error: NoServer, settings: PostgresSettings) -> StoreError:
+    """Return the error for servers that cannot be used: of the only one its own, otherwise one with each reason."""
+    found = [_reason(each, settings) for _, each in error.failures]
+    if len(found) == 1:
+        return found[0]
+    reasons = "; ".join(f"{address}: {_short(each)}" for address, each in error.failures)
+    # A refusal stays as it is, such as that of a password. The others are over sooner or later.
+    for each in found:
+        if not isinstance(each, StoreUnreachable):
+            return type(each)(f"{settings} cannot be opened: {reasons}")
+    return StoreUnreachable(f"{settings} cannot be reached; this transaction wrote nothing ({reasons})")
+
+
+def _reason(error: Exception, settings: PostgresSettings) -> StoreError:
+    if isinstance(error, Unsuitable | TimeIsUp):
+        return StoreUnreachable(f"{settings} cannot be used: it {error}")
+    return translation(error, settings, opening=True)
+
+
+def _short(error: Exception) -> str:
+    """Return the reason of one of several servers, the same for both libraries."""
+    if isinstance(error, OSError) and not isinstance(error, TimeoutError) and error.errno is not None:
+        return (error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno)) or _text(error)
+    # libpq and psycopg repeat the address.
+    return _text(error).rpartition(" failed: ")[2]
 
 
 def _refused(state: str, text: str, settings: PostgresSettings) -> StoreOpenError | None:

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from redrive.errors import StoreUnreachable
-from redrive.stores.drivers.postgres.aio import ERRORS, connect
+from redrive.stores.drivers.postgres.aio import ERRORS, Connection, connect
 from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import compiled
@@ -43,7 +43,7 @@ async def watch(
         # There are no notifications; workers poll every second without them.
         yield
         await asyncio.get_running_loop().create_future()
-    connection = await connect(settings, direct=settings.direct)
+    connection = await connect(settings, direct=True)
     try:
         notifications = _Notifications(connection, again)
         if settings.notify:
@@ -95,7 +95,7 @@ async def _lock(connection: asyncpg.Connection[Any], settings: PostgresSettings,
     return bool(await _translated(connection.fetchval(statement.text, lock_id), settings))
 
 
-async def _ping(connection: asyncpg.Connection[Any], settings: PostgresSettings) -> None:
+async def _ping(connection: Connection, settings: PostgresSettings) -> None:
     try:
         async with asyncio.timeout(ANSWER):
             state = await _translated(connection.fetchval(_STATE), settings)
@@ -103,6 +103,7 @@ async def _ping(connection: asyncpg.Connection[Any], settings: PostgresSettings)
         raise translation(error, settings) from error
     if state == "on":
         # A server that was demoted does not notify of what its successor commits.
+        (settings.direct or settings.servers).lost(connection.address)
         raise StoreUnreachable(f"the listening connection to {settings} is read only: is it a standby?")
 
 

@@ -19,6 +19,9 @@ _OURS = re.compile(r"(?<![\w.\"])redrive_\w+")
 _NUMBER = re.compile(r"\$(\d+)")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
+# Whether a session is one of a standby, and whether it cannot write.
+STATE = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'"
+
 _IDLE_TIMEOUT = "idle_in_transaction_session_timeout"
 _SHORT = "'5s'"
 _SESSION = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import select
@@ -16,10 +17,11 @@ from psycopg.rows import tuple_row
 from redrive.clock import SystemClock
 from redrive.errors import StoreBusy, StoreClosed
 from redrive.stores.drivers.postgres.arrays import ListDumper
-from redrive.stores.drivers.postgres.errors import ends_session, is_read_only, translation
+from redrive.stores.drivers.postgres.errors import ends_session, is_read_only, no_server, translation
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
-from redrive.stores.drivers.postgres.settings import PostgresSettings
-from redrive.stores.drivers.postgres.statements import compiled, durability, session
+from redrive.stores.drivers.postgres.servers import Address, Attempt, NoServer, Search, Session, no_answer
+from redrive.stores.drivers.postgres.settings import SHORTEST, PostgresSettings
+from redrive.stores.drivers.postgres.statements import STATE, compiled, durability, session
 from redrive.stores.query import Compound, Operation, Query, R, Rows, Statements
 from redrive.stores.values.postgres import decoder
 
@@ -32,8 +34,7 @@ ERRORS = (psycopg.Error, UnicodeEncodeError)
 # Errors about a value.
 _UNFIT = (psycopg.DataError, UnicodeEncodeError)
 
-# Seconds; libpq raises a shorter connect_timeout to this.
-_SHORTEST_CONNECT = 2
+_SHORTEST_CONNECT = round(SHORTEST.total_seconds())
 
 _monotonic = SystemClock.monotonic
 
@@ -48,11 +49,13 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         patience: seconds that one answer may take.
         until: instant of the monotonic clock by which an answer must have come, if that is earlier.
         turn: the number of times that the pool had met a read-only server when it was opened.
+        address: its server.
     """
 
     patience = math.inf
     until = math.inf
     turn = 0
+    address = Address("")
 
     @property
     def is_read_only(self) -> bool:
@@ -98,24 +101,74 @@ def _with_deadline(gen: Generator[Any, Any, R], seconds: float, until: float) ->
 
 
 def connect(settings: PostgresSettings, *, until: float = math.inf) -> Connection:
-    """Open a connection in autocommit mode, by the instant ``until`` of the monotonic clock if that is earlier."""
-    seconds = min(settings.timeout.total_seconds(), until - _monotonic())
+    """Open a connection in autocommit mode to the first server that can be used.
+
+    Raise `StoreError` if there is none by the instant ``until`` of the monotonic clock, or within the timeout of the
+    settings if that is earlier. libpq and psycopg try each server for two seconds at least.
+    """
+    trying: Search[Connection] = settings.search(
+        settings.servers, now=_monotonic(), until=until, close=Connection.close
+    )
+    with contextlib.closing(trying):
+        try:
+            attempt = next(trying)
+            while True:
+                attempt = trying.send((_tried(settings, attempt), _monotonic()))
+        except StopIteration as stop:
+            connection: Connection = stop.value
+            return connection
+        except NoServer as error:
+            raise no_server(error, settings) from error.failures[-1][1]
+
+
+def _tried(settings: PostgresSettings, attempt: Attempt) -> Session[Connection] | psycopg.Error:
+    """Try one server."""
     try:
-        connection = Connection.connect(
-            settings.dsn,
-            autocommit=True,
-            # A database with the encoding SQL_ASCII takes any bytes, and would let psycopg return them.
-            client_encoding="utf8",
-            # Behind a pool that gives each transaction another session, a prepared statement is lost at once.
-            prepare_threshold=None if settings.pgbouncer else 2,
-            connect_timeout=max(_SHORTEST_CONNECT, round(seconds)),
-            tcp_user_timeout=round(settings.timeout.total_seconds() * 1000),
-        )
+        connection = _open(settings, attempt)
+    except psycopg.errors.ConnectionTimeout:
+        return psycopg.errors.ConnectionTimeout(no_answer(max(attempt.seconds, _SHORTEST_CONNECT)))
     except psycopg.Error as error:
-        raise translation(error, settings, opening=True) from error
-    connection.patience = settings.timeout.total_seconds()
+        return error
+    try:
+        return _session(connection, settings)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, psycopg.Error):
+            return error
+        raise
+
+
+def _open(settings: PostgresSettings, attempt: Attempt) -> Connection:
+    connection = Connection.connect(
+        settings.dsn,
+        **attempt.address.place,
+        autocommit=True,
+        # A database with the encoding SQL_ASCII takes any bytes, and would let psycopg return them.
+        client_encoding="utf8",
+        # Behind a pool that gives each transaction another session, a prepared statement is lost at once.
+        prepare_threshold=None if settings.pgbouncer else 2,
+        connect_timeout=max(_SHORTEST_CONNECT, round(attempt.seconds)),
+        tcp_user_timeout=round(settings.timeout.total_seconds() * 1000),
+        # The settings have it, also from the environment; see `_session`.
+        target_session_attrs="any",
+    )
+    connection.address = attempt.address
+    connection.patience = attempt.seconds
     connection.adapters.register_dumper(list, ListDumper)
     return connection
+
+
+def _session(connection: Connection, settings: PostgresSettings) -> Session[Connection]:
+    """Return a session as `search` judges it; it has the whole timeout for each answer from now on."""
+    standby, read_only = False, False
+    if settings.servers.wanted != "any":
+        reported = connection.pgconn.parameter_status
+        standby, read_only = reported(b"in_hot_standby") == b"on", connection.is_read_only
+        if settings.pgbouncer:
+            # It reports the state of a session that it had before.
+            ((standby, read_only),) = connection.own_cursor.execute(STATE).fetchall()
+    connection.patience = settings.timeout.total_seconds()
+    return Session(connection, standby, read_only)
 
 
 def drive(
@@ -313,6 +366,7 @@ class SyncRunner:
             connection.close()
         if is_read_only(error):
             # Sessions from before belong to the same server, also those that are in use.
+            self._settings.servers.lost(connection.address)
             with self._lock:
                 self._turn += 1
                 idle, self._idle = self._idle, []
