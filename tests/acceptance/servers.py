@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,12 +97,22 @@ class PostgresServer:
 
     def kill(self) -> None:
         """Kill -9 of all its processes, and start."""
-        leader = int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
-        family = [leader, *map(int, Path(f"/proc/{leader}/task/{leader}/children").read_text().split())]
-        for number in family:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         self.start()
+
+    def freeze(self) -> None:
+        """Stop all its processes where they stand: the kernel accepts connections, and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Continue them."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        leader = int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
+        for each in [leader, *map(int, Path(f"/proc/{leader}/task/{leader}/children").read_text().split())]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, number)
 
     def kill_sessions(self, like: str) -> None:
         """Kill -9 of the processes that serve what runs such a statement: the server then throws all sessions out."""
@@ -126,6 +137,21 @@ class PostgresServer:
         return subprocess.run(
             lower, check=False, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE
         )
+
+
+@contextlib.contextmanager
+def pair() -> Iterator[tuple[PostgresServer, PostgresServer]]:
+    """Start a primary and a standby that has all that the primary writes, and stop them in the end."""
+    folders = [Path(tempfile.mkdtemp(prefix="redrive-pair-")) for _ in range(2)]
+    with own(folders[0]) as primary:
+        standby = PostgresServer(folders[1], copy_of=primary)
+        try:
+            yield primary, standby
+        finally:
+            primary.thaw()
+            standby.thaw()
+            standby.stop()
+            shutil.rmtree(folders[1], ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 from redrive.errors import StoreError
 from tests import postgres
 from tests.acceptance.processes import LONG, Deployment, stage
-from tests.acceptance.servers import PostgresServer, own
+from tests.acceptance.servers import PostgresServer, pair
 
 pytestmark = pytest.mark.acceptance
 
@@ -76,15 +74,9 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
 
 @pytest.fixture(name="servers")
 def _servers() -> Iterator[tuple[PostgresServer, PostgresServer]]:
-    """Start a primary and a standby that has all that the primary writes."""
-    folders = [Path(tempfile.mkdtemp(prefix="redrive-switch-")) for _ in range(2)]
-    with own(folders[0]) as primary:
-        standby = PostgresServer(folders[1], copy_of=primary)
-        try:
-            yield primary, standby
-        finally:
-            standby.stop()
-            shutil.rmtree(folders[1], ignore_errors=True)
+    """Start a primary and a standby."""
+    with pair() as made:
+        yield made
 
 
 @pytest.fixture(name="proxy")

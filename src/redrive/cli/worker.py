@@ -34,6 +34,10 @@ NURSERY = 50_000
 
 _PROCESSES = 'Child processes for tasks with executor="process", by default one per processor.'
 
+_UntilEmpty = Annotated[
+    bool, typer.Option("--until-empty", help="End when no job is due; do not wait for later jobs and retries.")
+]
+_Wait = Annotated[str, typer.Option(help="How long to wait at the start for a database that is away; 0 ends at once.")]
 _Metrics = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Let Prometheus scrape it there; without a host, on loopback only."),
@@ -55,9 +59,7 @@ def worker(
     exclude_queue: Annotated[
         list[str] | None, typer.Option(help="Serve all queues but this one; may be repeated.")
     ] = None,
-    until_empty: Annotated[
-        bool, typer.Option("--until-empty", help="End when no job is due; do not wait for later jobs and retries.")
-    ] = False,
+    until_empty: _UntilEmpty = False,
     max_jobs: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="End after N attempts, retries included.")
     ] = None,
@@ -65,6 +67,7 @@ def worker(
     shutdown_timeout: Annotated[
         str, typer.Option(help="How long running handlers may take to finish after the first Ctrl-C or SIGTERM.")
     ] = "30s",
+    wait: _Wait = "60s",
     processes: Annotated[int | None, typer.Option(min=1, help=_PROCESSES)] = None,
     metrics: _Metrics = None,
     health: _Health = None,
@@ -77,6 +80,7 @@ def worker(
     """
     start_log(logging.WARNING if quiet else logging.INFO)
     patience = _duration(shutdown_timeout, "--shutdown-timeout")
+    waits = _duration("0s" if wait == "0" else wait, "--wait")
     loaded = load_app(app)
     if metrics is not None:
         _serve_metrics(loaded, metrics)
@@ -93,6 +97,7 @@ def worker(
         max_jobs=max_jobs,
         name=name,
         shutdown_timeout=patience,
+        wait=waits,
         processes=processes,
     )
     _warn_of_queues(loaded, [*(queue or ()), *(exclude_queue or ())])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from redrive.app.app import App
 from redrive.app.arguments import checked_texts
 from redrive.clock import Clock, SystemClock
-from redrive.errors import ConfigurationError, StoreError, StoreUnreachable
+from redrive.errors import ConfigurationError, StoreError, StoreOutcomeUnknown, StoreUnreachable
 from redrive.observe import WorkerStarted, WorkerStopped, emit
 from redrive.runtime import log
 from redrive.runtime.attempts import Attempts
@@ -34,7 +34,7 @@ from redrive.runtime.pruner import Pruner
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.run_wakes import RunWakes, workflows
 from redrive.runtime.scheduler import Scheduler
-from redrive.runtime.supervision import Duty, Reporter, Supervisor, cancel, first
+from redrive.runtime.supervision import Duty, Reporter, Supervisor, cancel, first, rest
 from redrive.runtime.threads import ThreadPool
 from redrive.runtime.timekeeper import Checkpointer, Timekeeper
 from redrive.runtime.timeouts import Timeouts
@@ -54,6 +54,9 @@ SIGN_OFF = 5.0
 
 SIGN_OFF_TRIES = 2
 
+# Seconds between two tries to reach the database at the start, at most.
+LONGEST_REST = 1.0
+
 # Characters.
 LONGEST_NAME = 200
 
@@ -70,6 +73,8 @@ class Worker:
         max_jobs: end after so many attempts, retries included; running ones finish. None for no bound.
         name: shown with the worker, by default ``host:pid``.
         shutdown_timeout: the time in which running handlers may finish after the first `stop`.
+        wait: the time in which the database may be unreachable, or read only, at the start, as during a failover; the
+            worker tries again until then. Zero for one try.
         processes: the largest number of child processes for tasks with ``executor="process"``, each of which runs one
             handler at a time; by default one for each processor that this process may use.
 
@@ -97,6 +102,7 @@ class Worker:
         max_jobs: int | None = None,
         name: str | None = None,
         shutdown_timeout: timedelta = timedelta(seconds=30),
+        wait: timedelta = timedelta(seconds=60),
         processes: int | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -110,14 +116,9 @@ class Worker:
             raise ConfigurationError(
                 "a worker serves the queues of queues=, or all but those of exclude_queues=; give it one of the two"
             )
-        if name is not None and not (
-            isinstance(name, str) and name.strip() and name.isprintable() and len(name) <= LONGEST_NAME
-        ):
-            raise ConfigurationError(
-                f"the name of a worker is a text of 1 to {LONGEST_NAME} printable characters, got {name!r}"
-            )
-        if not isinstance(shutdown_timeout, timedelta) or shutdown_timeout < timedelta(0):
-            raise ConfigurationError(f"shutdown_timeout is a timedelta, zero or more, got {shutdown_timeout!r}")
+        _check_name(name)
+        _check_span(shutdown_timeout, "shutdown_timeout")
+        _check_span(wait, "wait")
         self._app = app
         self._concurrency = concurrency
         self._queues = queues
@@ -126,6 +127,8 @@ class Worker:
         self._processes = processes
         self._quota = Quota(until_empty=until_empty, left=max_jobs, ended=self._end)
         self._shutdown_timeout = shutdown_timeout
+        self._wait = wait
+        self._waits_until = float("-inf")
         self._clock = clock or SystemClock()
         self._attempts: Attempts | None = None
         self._registration: WorkerRegistration | None = None
@@ -165,9 +168,12 @@ class Worker:
         Raises:
             ConfigurationError: the app is incomplete.
             StartHookError: a start hook failed (`App.on_start`). Stop hooks have run.
+            StoreUnreachable: the database could not be reached, or did not write, for the time of ``wait``.
             StoreError: the database cannot be opened.
         """
-        await self._app.aopen()
+        self._waits_until = self._clock.monotonic() + self._wait.total_seconds()
+        if not await self._patiently(self._app.aopen):
+            return
         hooks = HookRunner(self._app.hooks)
         try:
             await self._open(hooks)
@@ -176,6 +182,28 @@ class Worker:
                 await self._run(hooks.resources)
         finally:
             await hooks.stop()
+
+    async def _patiently(self, step: Callable[[], Awaitable[object]]) -> bool:
+        """Take a step of the start, again while the database is away; return False if the worker is stopped then."""
+        failures, logged = 0, ""
+        while True:
+            try:
+                await step()
+            except (StoreUnreachable, StoreOutcomeUnknown) as error:
+                left = self._waits_until - self._clock.monotonic()
+                if self.stopping.is_set():
+                    return False
+                if left <= 0:
+                    raise
+                if logged != str(error):
+                    logged = str(error)
+                    log.warning("the worker waits for its database, at most %.0f s more: %s", left, logged)
+                failures += 1
+                await first(self._clock.asleep(min(rest(failures), LONGEST_REST, left)), self.stopping.wait())
+            else:
+                if failures:
+                    log.info("the database can be reached")
+                return True
 
     async def _open(self, hooks: HookRunner) -> None:
         """Run the start hooks; a second stop ends the one that runs."""
@@ -208,7 +236,8 @@ class Worker:
     async def _run_with(self, resources: Mapping[str, Any], processes: Processes | None) -> None:
         pool = ThreadPool(self._concurrency + EXTRA_THREADS, "redrive-handler")
         notifier = Notifier(self._app, self._clock, self._changed, idle=self._idle, again=self._looks_soon)
-        await notifier.open()
+        if not await self._patiently(notifier.open):
+            return
         try:
             registration = WorkerRegistration(
                 self._app,
@@ -218,7 +247,8 @@ class Worker:
                 name=self._name,
                 lock_id=notifier.lock_id,
             )
-            await registration.register()
+            if not await self._patiently(registration.register):
+                return
             self._registration = registration
             self.registered.set()
             attempts = Attempts(
@@ -409,6 +439,19 @@ class Worker:
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(SIGN_OFF):
                 await attempts.counting.write()
+
+
+def _check_span(span: object, option: str) -> None:
+    if not isinstance(span, timedelta) or span < timedelta(0):
+        raise ConfigurationError(f"{option} is a timedelta, zero or more, got {span!r}")
+
+
+def _check_name(name: object) -> None:
+    is_name = isinstance(name, str) and name.strip() and name.isprintable() and len(name) <= LONGEST_NAME
+    if name is not None and not is_name:
+        raise ConfigurationError(
+            f"the name of a worker is a text of 1 to {LONGEST_NAME} printable characters, got {name!r}"
+        )
 
 
 def _check_counts(concurrency: object, max_jobs: object, processes: object) -> None:

@@ -6,7 +6,7 @@ import contextlib
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from redrive.errors import ConfigurationError, StoreError, StoreOpenError
+from redrive.errors import ConfigurationError, StoreError, StoreOpenError, StoreUnreachable
 from redrive.stores import migrate
 from redrive.stores.migrate import Cursor, Phase
 from redrive.stores.store import Store
@@ -46,8 +46,8 @@ async def aopen_store(url: str) -> Store:
             await store.acheck_schema()
         except BaseException as error:
             store.close()
-            # open_store() migrates, or raises the error with what to do.
-            if not isinstance(error, StoreError):
+            # open_store() migrates, or raises the error with what to do. It would wait again for a server that is away.
+            if not isinstance(error, StoreError) or isinstance(error, StoreUnreachable):
                 raise
         else:
             return store
