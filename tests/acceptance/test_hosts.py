@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import contextlib
+import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from redrive.clock import SystemClock
+from redrive.errors import StoreError
 from tests import postgres
 from tests.acceptance.processes import LONG, Deployment, stage
 from tests.acceptance.servers import PostgresServer, pair
 
 pytestmark = pytest.mark.acceptance
+
+ENOUGH = 5.0
+"""Seconds within which a caller goes on after a failover."""
 
 Pair = tuple[PostgresServer, PostgresServer]
 
@@ -99,6 +108,62 @@ def test_a_worker_whose_server_is_a_standby_waits_for_its_promotion(servers: Pai
         worker.send(signal.SIGTERM)
 
         assert 0 == worker.ended()
+
+
+@pytest.mark.night
+@pytest.mark.realtime
+def test_callers_and_workers_go_on_after_each_failover(fleet: Deployment, servers: Pair):
+    """The primary stops where it stands and stays so; callers of both drivers and a worker go on in five seconds. And
+    back: the old primary becomes the standby of the new one, and is promoted in turn."""
+    ready(fleet, servers)
+    worker = fleet.ready_worker()
+    old, new = servers
+    with asyncio.Runner() as runner:
+        for _ in range(2):
+            _enqueue_both(fleet, runner)
+            fleet.all_ended()
+            fleet.until(new.has_caught_up_with(old))
+            old.freeze()
+            new.promote()
+            began = SystemClock.monotonic()
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                took = list(pool.map(_until_acknowledged, _calls(fleet, runner), [began] * 2))
+            number = len(fleet.executions)
+            fleet.until(lambda number=number: len(fleet.executions) > number)
+            assert SystemClock.monotonic() - began < ENOUGH + 1, took
+            assert max(took) < ENOUGH
+            fleet.all_ended()
+            old.thaw()
+            old, new = new, _rejoined(old, new)
+    worker.send(signal.SIGTERM)
+
+    assert 0 == worker.ended()
+    assert not worker.logged("Traceback")
+
+
+def _calls(fleet: Deployment, runner: asyncio.Runner) -> list[Callable[[], object]]:
+    task = fleet.module.quick
+    return [lambda: task.enqueue(1), lambda: runner.run(task.aenqueue(1))]
+
+
+def _enqueue_both(fleet: Deployment, runner: asyncio.Runner) -> None:
+    for call in _calls(fleet, runner):
+        call()
+
+
+def _until_acknowledged(call: Callable[[], object], began: float) -> float:
+    """Call until a call succeeds; return the seconds since an instant."""
+    while True:
+        with contextlib.suppress(StoreError):
+            call()
+            return SystemClock.monotonic() - began
+
+
+def _rejoined(old: PostgresServer, new: PostgresServer) -> PostgresServer:
+    """Make the old primary a standby of the new one."""
+    old.stop()
+    shutil.rmtree(old.folder / "data")
+    return PostgresServer(old.folder, copy_of=new)
 
 
 @pytest.mark.night

@@ -15,11 +15,15 @@ from docs.generate import commands
 from redrive import App, errors
 from redrive.cli import cli
 from redrive.operate.table import ROWS, sections
+from redrive.stores.drivers.postgres import PostgresSettings
 from redrive.stores.drivers.sqlite import SQLiteSettings
 from tests.architecture.source import DOCS, ROOT, headings, markdown, name
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+UNSET = {"path", "dsn", "name", "servers"}
+"""Fields of the settings of a database that are no settings of its URL."""
 
 LARGEST = 2_000_000
 """Bytes of all pictures of the dashboard."""
@@ -46,7 +50,10 @@ def test_each_setting_of_an_app_is_documented(setting: str):
     assert setting in headings(DOCS / "reference" / "settings.md")
 
 
-@pytest.mark.parametrize("setting", [field.name for field in fields(SQLiteSettings) if field.name != "path"])
+@pytest.mark.parametrize(
+    "setting",
+    [each.name for kind in (SQLiteSettings, PostgresSettings) for each in fields(kind) if each.name not in UNSET],
+)
 def test_each_setting_of_a_database_is_documented(setting: str):
     """Each query parameter of a database URL has a heading in the reference."""
     assert setting in headings(DOCS / "reference" / "stores.md")

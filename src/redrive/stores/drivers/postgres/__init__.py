@@ -13,6 +13,10 @@ and between them the server does not call the session idle; the rescuer of any w
 process that is stopped does not answer, and its kernel acknowledges all data. So each wait for an answer has a deadline
 of redrive's own (``timeout``). After it the connection is closed at once; the outcome of a write is then unknown.
 
+A URL may have several servers (`servers`). Both libraries get one at a time, the last good one first. A session whose
+answer is late asks whether its server is there (`liveness`). If it is not, or does not write any more, no session from
+before is used again, of either library.
+
 A transaction that makes a job due ends with NOTIFY, unless this process has sent one in the last few milliseconds;
 listeners check again after that time (`listener`). Without a listener (``notify=off``, or a lost connection) workers
 poll every second.

@@ -14,8 +14,9 @@ import asyncpg
 from redrive.clock import SystemClock
 from redrive.errors import StoreBusy, StoreClosed, StoreError
 from redrive.stores.drivers.postgres.errors import ends_session, is_read_only, no_server, translation
+from redrive.stores.drivers.postgres.liveness import answers, lost_text
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
-from redrive.stores.drivers.postgres.servers import Address, Attempt, NoServer, Search, Session, no_answer
+from redrive.stores.drivers.postgres.servers import Address, Attempt, NoServer, Search, Servers, Session, no_answer
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import STATE, session
 from redrive.stores.query import Compound, Operation, Query, R, Rows, Statements
@@ -88,15 +89,49 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no ty
 
     Attributes:
         operations: the names of the operations that it has run.
-        turn: the number of times that the pool had met a read-only server when it was opened.
+        servers: those of which it has one.
         address: its server.
+        turn: the turn of the servers when it was opened.
+        limit: seconds after which an operation asks whether the server is there.
+        lost: why it was closed in the middle of an operation; None if it was not.
     """
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, protocol: object, transport: asyncio.Transport, *args: object, **kwargs: object) -> None:
+        super().__init__(protocol, transport, *args, **kwargs)
         self.operations: set[str] = set()
-        self.turn = 0
+        self.servers = Servers()
         self.address = Address("")
+        self.turn = 0
+        self.limit = math.inf
+        self.lost: str | None = None
+        self._peer = transport.get_extra_info("peername")
+        self._look_at: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    def watch(self) -> None:
+        """Close the connection if its server does not answer on a new one either, from now on until `unwatch`."""
+        if self.limit < math.inf:
+            self._look_at = asyncio.get_running_loop().call_later(self.limit, self._begin_to_look)
+
+    def unwatch(self) -> None:
+        """Stop watching."""
+        if self._look_at is not None:
+            self._look_at.cancel()
+            self._look_at = None
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+
+    def _begin_to_look(self) -> None:
+        self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        if await asyncio.to_thread(answers, self._peer, self.limit):
+            self.watch()
+            return
+        self.servers.lost(self.address)
+        self.lost = lost_text(self.address, self.limit)
+        self.terminate()
 
     @property
     def is_read_only(self) -> bool:
@@ -127,7 +162,7 @@ async def connect(settings: PostgresSettings, *, direct: bool = False, until: fl
         try:
             attempt = next(trying)
             while True:
-                tried = await _tried(settings, attempt, pooled=pooled, judged=servers.wanted != "any")
+                tried = await _tried(settings, servers, attempt, pooled=pooled)
                 attempt = trying.send((tried, clock()))
         except StopIteration as stop:
             connection: Connection = stop.value
@@ -137,10 +172,11 @@ async def connect(settings: PostgresSettings, *, direct: bool = False, until: fl
 
 
 async def _tried(
-    settings: PostgresSettings, attempt: Attempt, *, pooled: bool, judged: bool
+    settings: PostgresSettings, servers: Servers, attempt: Attempt, *, pooled: bool
 ) -> Session[Connection] | Exception:
     """Try one server."""
     connection: Connection | None = None
+    turn = servers.turn
     try:
         async with asyncio.timeout(attempt.seconds):
             connection = await asyncpg.connect(
@@ -155,8 +191,9 @@ async def _tried(
                 # The settings have it, also from the environment; see `_session`.
                 target_session_attrs="any",
             )
-            connection.address = attempt.address
-            return await _session(connection, pooled=pooled, judged=judged)
+            connection.servers, connection.address, connection.turn = servers, attempt.address, turn
+            connection.limit = settings.patience(servers)
+            return await _session(connection, pooled=pooled)
     except BaseException as error:
         if connection is not None:
             connection.terminate()
@@ -167,9 +204,9 @@ async def _tried(
         raise
 
 
-async def _session(connection: Connection, *, pooled: bool, judged: bool) -> Session[Connection]:
+async def _session(connection: Connection, *, pooled: bool) -> Session[Connection]:
     """Return a session as `search` judges it."""
-    if not judged:
+    if connection.servers.wanted == "any":
         return Session(connection, is_standby=False, is_read_only=False)
     if not pooled:
         standby = connection.get_settings().in_hot_standby == "on"
@@ -216,10 +253,17 @@ async def _run(
 
 async def ask(connection: asyncpg.Connection[Any], statement: Statement, seconds: float | None = None) -> Rows:
     """Execute one statement and return its rows; without ``seconds`` it may take as long as the connection permits."""
-    if statement.values is None:
-        await connection.execute(statement.text, timeout=seconds)
-        return []
-    rows: Rows = await connection.fetch(statement.text, *statement.values, timeout=seconds)
+    try:
+        if statement.values is None:
+            await connection.execute(statement.text, timeout=seconds)
+            return []
+        rows: Rows = await connection.fetch(statement.text, *statement.values, timeout=seconds)
+    except ERRORS as error:
+        # A connection of the user has no such attribute.
+        lost = getattr(connection, "lost", None)
+        if lost is None:
+            raise
+        raise TimeoutError(lost) from error
     if statement.into is None or not rows:
         return rows
     return decoder(statement.into, tuple(rows[0].keys()))(rows)
@@ -306,7 +350,6 @@ class _Pool:
         self._idle: list[tuple[Connection, float]] = []
         self._free = asyncio.Semaphore(settings.pool)
         self._in_use = 0
-        self._turn = 0  # how often a server was met that does not write
         self._opening = 0.0  # seconds that it took to open the last connection
         self._given_back: asyncio.Future[None] | None = None
         self._end: AsyncGenerator[None, None] | None = None
@@ -376,17 +419,21 @@ class _Pool:
             idle = await self._pop(operation)
             connection = idle or await self._connect(until)
             connection.operations.add(operation)
+            connection.watch()
             try:
                 return connection, await ask(connection, first, until - self._loop.time())
             except ERRORS as error:
+                connection.unwatch()
                 connection.terminate()
                 self.close_spent(connection, error)
                 # A connection that does not answer in time is not skipped: the time is up. Nor is one that refuses a
                 # value, as each would.
                 may_have_committed = first.commits is not None and not is_read_only(error)
-                if idle is None or may_have_committed or isinstance(error, TimeoutError | asyncpg.DataError):
+                is_final = isinstance(error, TimeoutError | asyncpg.DataError) and connection.lost is None
+                if idle is None or may_have_committed or is_final:
                     raise failure(error, self._settings, commits=first.commits) from error
             except BaseException:
+                connection.unwatch()
                 connection.terminate()
                 raise
 
@@ -399,7 +446,6 @@ class _Pool:
                 if not self._settings.pgbouncer:
                     await connection.execute(session(self._settings))
                 self._opening = self._loop.time() - began
-                connection.turn = self._turn
                 return connection
         except BaseException as error:
             if connection is not None:
@@ -420,7 +466,8 @@ class _Pool:
             if connection.is_closed():
                 continue
             # A pool that gives each transaction another session reports the state of one that it had before.
-            if self._settings.pgbouncer or not connection.is_read_only:
+            is_writing = self._settings.pgbouncer or not connection.is_read_only
+            if is_writing and connection.turn == self._settings.servers.turn:
                 return connection
             connection.terminate()
         return None
@@ -445,14 +492,14 @@ class _Pool:
         return -1
 
     def close_spent(self, connection: Connection, error: BaseException) -> None:
-        """Close a connection that must not be used after an error, and the idle ones if the server does not write."""
+        """Close a connection that must not be used after an error, and the idle ones if the server is of no use."""
         # After a timeout, asyncpg would wait for the server before it sends another statement, such as ROLLBACK.
         if isinstance(error, TimeoutError) or ends_session(error):
             connection.terminate()
         if is_read_only(error):
-            # Sessions from before belong to the same server, also those that are in use.
             self._settings.servers.lost(connection.address)
-            self._turn += 1
+        if connection.turn != self._settings.servers.turn:
+            # Sessions from before belong to the same server, also those that are in use.
             self.close_idle()
 
     async def undo(self, connection: Connection, error: BaseException) -> None:
@@ -468,6 +515,7 @@ class _Pool:
 
     def give_back(self, connection: Connection) -> None:
         """Let the next operation use a connection."""
+        connection.unwatch()
         self._free.release()
         self._in_use -= 1
         if self._given_back is not None:
@@ -475,7 +523,7 @@ class _Pool:
             self._given_back = None
         if connection.is_closed():
             return
-        if self.closed or connection.turn != self._turn or connection.is_in_transaction():
+        if self.closed or connection.turn != self._settings.servers.turn or connection.is_in_transaction():
             connection.terminate()
             return
         now = self._loop.time()

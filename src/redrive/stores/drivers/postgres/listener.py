@@ -43,20 +43,29 @@ async def watch(
         # There are no notifications; workers poll every second without them.
         yield
         await asyncio.get_running_loop().create_future()
+    turn = settings.servers.turn
     connection = await connect(settings, direct=True)
     try:
         notifications = _Notifications(connection, again)
         if settings.notify:
             await _translated(connection.add_listener(settings.channel, notifications.receive), settings)
         held = lock_id is None
+        patience = settings.patience(settings.servers)
+        loop = asyncio.get_running_loop()
         while True:
             if not held:
                 held = await _lock(connection, settings, lock_id)
             yield
-            while not await notifications.wait(PING if held else 1.0):
+            since = loop.time()
+            while not await notifications.wait(min(PING if held else 1.0, patience)):
+                if settings.servers.turn != turn:
+                    raise StoreUnreachable(f"the listening connection to {settings} is given up, as others were lost")
                 if not held:
                     held = await _lock(connection, settings, lock_id)
+                elif loop.time() - since < PING - patience:
+                    continue
                 await _ping(connection, settings)
+                since = loop.time()
     finally:
         connection.terminate()
 
@@ -96,11 +105,14 @@ async def _lock(connection: asyncpg.Connection[Any], settings: PostgresSettings,
 
 
 async def _ping(connection: Connection, settings: PostgresSettings) -> None:
+    connection.watch()
     try:
         async with asyncio.timeout(ANSWER):
             state = await _translated(connection.fetchval(_STATE), settings)
     except TimeoutError as error:
         raise translation(error, settings) from error
+    finally:
+        connection.unwatch()
     if state == "on":
         # A server that was demoted does not notify of what its successor commits.
         (settings.direct or settings.servers).lost(connection.address)

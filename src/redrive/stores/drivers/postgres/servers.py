@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import unquote
 
@@ -126,6 +126,7 @@ class Servers:
 
     order: tuple[Address, ...] = (Address(""),)
     wanted: str = "any"  # target_session_attrs
+    turn: int = field(default=0, compare=False)  # how often one was lost; sessions from before are not used any more
 
     def found(self, address: Address) -> None:
         """Try a server first from now on."""
@@ -134,6 +135,7 @@ class Servers:
 
     def lost(self, address: Address) -> None:
         """Try a server last from now on: it has ceased to write, or to answer."""
+        self.turn += 1
         if self.order[-1] != address:
             self.order = (*(each for each in self.order if each != address), address)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -80,12 +81,22 @@ class PostgresSettings:
         """Return the channel of this schema's notifications."""
         return f"redrive.{self.schema}"
 
+    def patience(self, servers: Servers) -> float:
+        """Return the seconds without an answer after which a session asks whether its server is there.
+
+        Never where there is no other server: then the session may as well wait for its timeout.
+        """
+        return self._limit(servers) if len(servers.order) > 1 else math.inf
+
+    def _limit(self, servers: Servers) -> float:
+        default = self.timeout if len(servers.order) == 1 else SHORTEST
+        return (self.connect_timeout or default).total_seconds()
+
     def search(self, servers: Servers, *, now: float, until: float, close: Callable[[C], None]) -> Search[C]:
         """Return the search for a server within the timeout, and by ``until`` if that is earlier; see `search`."""
-        default = self.timeout if len(servers.order) == 1 else SHORTEST
         return search(
             servers,
-            limit=(self.connect_timeout or default).total_seconds(),
+            limit=self._limit(servers),
             now=now,
             until=min(until, now + self.timeout.total_seconds()),
             close=close,

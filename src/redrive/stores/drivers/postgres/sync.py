@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 import select
+import socket
 import threading
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
@@ -18,8 +20,9 @@ from redrive.clock import SystemClock
 from redrive.errors import StoreBusy, StoreClosed
 from redrive.stores.drivers.postgres.arrays import ListDumper
 from redrive.stores.drivers.postgres.errors import ends_session, is_read_only, no_server, translation
+from redrive.stores.drivers.postgres.liveness import answers, lost_text
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
-from redrive.stores.drivers.postgres.servers import Address, Attempt, NoServer, Search, Session, no_answer
+from redrive.stores.drivers.postgres.servers import Address, Attempt, NoServer, Search, Servers, Session, no_answer
 from redrive.stores.drivers.postgres.settings import SHORTEST, PostgresSettings
 from redrive.stores.drivers.postgres.statements import STATE, compiled, durability, session
 from redrive.stores.query import Compound, Operation, Query, R, Rows, Statements
@@ -48,14 +51,18 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     Attributes:
         patience: seconds that one answer may take.
         until: instant of the monotonic clock by which an answer must have come, if that is earlier.
-        turn: the number of times that the pool had met a read-only server when it was opened.
+        servers: those of which it has one.
         address: its server.
+        turn: the turn of the servers when it was opened.
+        limit: seconds without an answer after which it asks whether its server is there.
     """
 
     patience = math.inf
     until = math.inf
-    turn = 0
+    servers = Servers()
     address = Address("")
+    turn = 0
+    limit = math.inf
 
     @property
     def is_read_only(self) -> bool:
@@ -75,29 +82,46 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         now = _monotonic()
         seconds = min(self.patience, self.until - now)
         try:
-            return super().wait(_with_deadline(gen, seconds, now + seconds), *args, **kwargs)
+            return super().wait(self._with_deadline(gen, seconds, now + seconds), *args, **kwargs)
         except _NoAnswer:
             self.close()
             raise
+
+    def _with_deadline(self, gen: Generator[Any, Any, R], seconds: float, until: float) -> Generator[Any, Any, R]:
+        """Run psycopg's generator, and raise if the socket is not ready by the deadline, or the server is lost."""
+        # psycopg resumes the generator ten times a second, also when there is no data to read.
+        look_at = _monotonic() + self.limit
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready:
+                    now = _monotonic()
+                    if now >= until:
+                        raise _NoAnswer(no_answer(max(seconds, 0)))
+                    if now >= look_at:
+                        self._look(min(self.limit, until - now))
+                        look_at = _monotonic() + self.limit
+                wanted = gen.send(ready)
+        except StopIteration as stop:
+            result: R = stop.value
+            return result
+
+    def _look(self, seconds: float) -> None:
+        """Raise if the server does not answer on a new connection either."""
+        with socket.socket(fileno=os.dup(self.pgconn.socket)) as own:
+            peer = own.getpeername()
+        if not answers(peer, seconds):
+            self.servers.lost(self.address)
+            raise _Lost(lost_text(self.address, seconds))
 
 
 class _NoAnswer(psycopg.OperationalError):
     """The server did not answer in time."""
 
 
-def _with_deadline(gen: Generator[Any, Any, R], seconds: float, until: float) -> Generator[Any, Any, R]:
-    """Run psycopg's generator, and raise if the socket is not ready by the deadline."""
-    # psycopg resumes the generator ten times a second, also when there is no data to read.
-    try:
-        wanted = next(gen)
-        while True:
-            ready = yield wanted
-            if not ready and _monotonic() >= until:
-                raise _NoAnswer(f"no answer within {max(seconds, 0):.1f} s")
-            wanted = gen.send(ready)
-    except StopIteration as stop:
-        result: R = stop.value
-        return result
+class _Lost(_NoAnswer):
+    """The server does not answer on a new connection either."""
 
 
 def connect(settings: PostgresSettings, *, until: float = math.inf) -> Connection:
@@ -139,6 +163,7 @@ def _tried(settings: PostgresSettings, attempt: Attempt) -> Session[Connection] 
 
 
 def _open(settings: PostgresSettings, attempt: Attempt) -> Connection:
+    turn = settings.servers.turn
     connection = Connection.connect(
         settings.dsn,
         **attempt.address.place,
@@ -152,7 +177,8 @@ def _open(settings: PostgresSettings, attempt: Attempt) -> Connection:
         # The settings have it, also from the environment; see `_session`.
         target_session_attrs="any",
     )
-    connection.address = attempt.address
+    connection.servers, connection.address, connection.turn = settings.servers, attempt.address, turn
+    connection.limit = settings.patience(settings.servers)
     connection.patience = attempt.seconds
     connection.adapters.register_dumper(list, ListDumper)
     return connection
@@ -264,7 +290,6 @@ class SyncRunner:
         self._given_back = threading.Condition(self._lock)
         self._waiting = 0
         self._in_use = 0
-        self._turn = 0  # how often a server was met that does not write
         self._idle: list[Connection] = []
         self._closed = False
 
@@ -312,10 +337,10 @@ class SyncRunner:
                 taken = True
             while True:
                 idle = self._pop()
-                if idle is not None and _has_ended(idle):
+                if idle is not None and (idle.turn != self._settings.servers.turn or _has_ended(idle)):
                     idle.close()
                     continue
-                connection = idle or self._connect(until)
+                connection = idle or connect(self._settings, until=until)
                 connection.until = until
                 cursor, commits = connection.own_cursor, None
                 try:
@@ -331,18 +356,13 @@ class SyncRunner:
                     # A connection that does not answer in time is not skipped: the time is up. Nor is one that
                     # refuses a value, as each would.
                     may_have_committed = commits is not None and not is_read_only(error)
-                    if idle is None or may_have_committed or isinstance(error, (_NoAnswer, *_UNFIT)):
+                    is_final = isinstance(error, (_NoAnswer, *_UNFIT)) and not isinstance(error, _Lost)
+                    if idle is None or may_have_committed or is_final:
                         raise translation(error, self._settings, commits=commits) from error
         except BaseException:
             if taken:
                 self._give_back(None)
             raise
-
-    def _connect(self, until: float) -> Connection:
-        turn = self._turn
-        connection = connect(self._settings, until=until)
-        connection.turn = turn
-        return connection
 
     def _wait(self, until: float) -> None:
         """Wait, with the lock, until another thread has given a connection back."""
@@ -361,14 +381,14 @@ class SyncRunner:
             return self._idle.pop() if self._idle else None
 
     def _close_spent(self, connection: Connection, error: BaseException) -> None:
-        """Close a connection that must not be used after an error, and the idle ones if the server does not write."""
+        """Close a connection that must not be used after an error, and the idle ones if the server is of no use."""
         if ends_session(error):
             connection.close()
         if is_read_only(error):
-            # Sessions from before belong to the same server, also those that are in use.
             self._settings.servers.lost(connection.address)
+        if connection.turn != self._settings.servers.turn:
+            # Sessions from before belong to the same server, also those that are in use.
             with self._lock:
-                self._turn += 1
                 idle, self._idle = self._idle, []
             for each in idle:
                 each.close()
@@ -399,7 +419,8 @@ class SyncRunner:
     def _is_usable(self, connection: Connection) -> bool:
         """Return True if the next operation may use a connection."""
         # That of a closed connection is UNKNOWN.
-        if connection.pgconn.transaction_status != TransactionStatus.IDLE or connection.turn != self._turn:
+        is_idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
+        if not is_idle or connection.turn != self._settings.servers.turn:
             return False
         # A pool that gives each transaction another session reports the state of one that it had before.
         return self._settings.pgbouncer or not connection.is_read_only

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import asyncpg
 import psycopg
 from psycopg.pq import TransactionStatus
 
@@ -88,7 +87,7 @@ class AsyncPostgresTransaction:
 
     def __init__(
         self,
-        connection: asyncpg.Connection[Any],
+        connection: aio.Connection,
         transaction: Any,  # noqa: ANN401 - asyncpg does not export its type
         settings: PostgresSettings,
         on_close: Callable[[], None],
@@ -141,6 +140,7 @@ class AsyncPostgresTransaction:
             self._close()
 
     def _close(self) -> None:
+        self.connection.unwatch()
         self.connection.terminate()
         self._on_close()
 
@@ -188,11 +188,13 @@ class PostgresTransactions:
             raise self._none_left() from None
         try:
             connection = await aio.connect(self._settings)
+            connection.watch()
             try:
                 transaction = connection.transaction()
                 await transaction.start()
                 await connection.execute(handler_transaction(self._settings))
             except BaseException:
+                connection.unwatch()
                 connection.terminate()
                 raise
         except BaseException as error:
