@@ -30,8 +30,8 @@ from tests.stores.helpers import T0, new
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.realtime]
 
-ENOUGH = 5.0
-"""Seconds in which a call gives its server up: two until it asks whether that is there, and two until that is clear."""
+ENOUGH = 10.0
+"""Seconds in which a call gives its server up on a busy machine; without the question it takes thirty."""
 
 SESSIONS = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
 
@@ -219,7 +219,7 @@ def test_one_server_process_that_is_stopped_has_the_timeout(server: PostgresServ
 
         thread = threading.Thread(target=call)
         thread.start()
-        assert not answered.wait(ENOUGH + 1)
+        assert not answered.wait(6)
     finally:
         for number in stopped:
             os.kill(number, signal.SIGCONT)

@@ -66,6 +66,15 @@ def test_operations_at_once_share_few_sessions(url: str):
     assert (200, 200) == (due, len(set(ids)))
 
 
+@pytest.mark.parametrize("wanted", ["read-write", "primary", "prefer-standby"])
+def test_the_kind_of_a_server_is_asked_for_through_pgbouncer(url: str, wanted: str):
+    """A pool reports the state of a session that it had before, so both drivers ask."""
+    store = open_store(f"{url}&target_session_attrs={wanted}")
+    asyncio.run(store.arun(admin.stats()))
+    store.run(admin.stats())
+    store.close()
+
+
 def test_no_worker_listens_through_pgbouncer(url: str):
     """No session lasts, so workers poll; with a direct way to the server one listens there, and has a lock."""
     store, direct = open_store(url), open_store(f"{url}&direct={postgres.server()}:5432")

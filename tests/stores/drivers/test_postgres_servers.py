@@ -145,6 +145,26 @@ def test_a_caller_with_less_time_tries_fewer_servers():
     assert "[::1]:5434: not tried, as the time of this call was up" in str(error)
 
 
+def test_callers_with_little_time_try_every_server_in_turn():
+    """A caller that gives up before the limit of a server leaves the next ones to the caller after it."""
+    fleet = Fleet(settings(), {A: SILENT, B: SILENT, C: PRIMARY})
+    for expected in ([A], [B]):
+        with pytest.raises(NoServer):
+            fleet.connect(until=fleet.now + 1)
+        assert expected == fleet.order
+
+    assert C == fleet.connect(until=fleet.now + 1)
+
+
+def test_a_caller_that_is_cancelled_leaves_the_next_servers_to_others():
+    """Its time may be limited by its own caller."""
+    found = settings("primary")
+    for expected in (A, B, C, A):
+        trying: Any = found.search(found.servers, now=0, until=9, close=lambda each: None)
+        assert expected == next(trying).address
+        trying.close()
+
+
 def test_an_error_has_the_reason_of_each_server():
     """It has all of them, and no password."""
     fleet = Fleet(settings("primary"), {A: SILENT, B: REFUSED, C: STANDBY})

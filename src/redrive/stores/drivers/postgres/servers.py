@@ -175,16 +175,19 @@ def search(servers: Servers, *, limit: float, now: float, until: float, close: C
     """
     failures: list[tuple[Address, Exception]] = []
     spare: tuple[Address, C] | None = None
+    untried = list(servers.order)
     try:
         for address in servers.order:
             if failures and now >= until:
                 failures.append((address, TimeIsUp()))
                 continue
+            untried.remove(address)
             answer, now = yield Attempt(address, max(min(limit, until - now), 0.0))
             if isinstance(answer, Exception):
                 failures.append((address, answer))
             elif servers.suits(answer):
                 servers.found(address)
+                untried.clear()
                 return answer.connection
             elif servers.wanted == "prefer-standby" and spare is None:
                 spare = address, answer.connection
@@ -199,3 +202,6 @@ def search(servers: Servers, *, limit: float, now: float, until: float, close: C
     finally:
         if spare is not None:
             close(spare[1])
+        # The caller was cancelled, or had too little time. The next one may have as little.
+        for address in reversed(untried):
+            servers.found(address)
