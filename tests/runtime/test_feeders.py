@@ -18,12 +18,14 @@ from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Lost, Released, Succeeded
 from redrive.engine.records import Claim, Filter
 from redrive.engine.settle import decide
+from redrive.engine.topics import Shard
 from redrive.errors import StoreOutcomeUnknown, StoreUnreachable
 from redrive.policy import Policy
 from redrive.runtime.feeder import Feeder
 from redrive.runtime.feeders import Feeders
-from redrive.stores.operations import leases, workers
+from redrive.stores.operations import deleting, leases, workers
 from redrive.stores.operations.topics import feed
+from redrive.stores.query import Query, Statements, writes
 from redrive.testing import VirtualClock, drain
 from tests.runtime.helpers import PATIENCE, working
 from tests.stores.helpers import LONG
@@ -77,6 +79,43 @@ def test_events_that_may_have_killed_their_worker_become_jobs(app: App):
     jobs = app.jobs.select(Filter(task="numbers.log", oldest_first=True))
 
     assert ([3], [(State.READY, 0), (State.READY, 0)]) == (seen, [(job.state, job.attempt) for job in jobs])
+
+
+@writes
+def put_back(shard: Shard) -> Statements[None]:
+    """Write an earlier cursor of a shard."""
+    yield Query("feed_put", {name: getattr(shard, name) for name in Shard.__struct_fields__})
+
+
+def test_an_event_is_delivered_again_if_the_turn_of_its_failure_is_lost(app: App):
+    """Deliver an event again whose failed first delivery the database has lost, and those behind it once."""
+    topic = app.topic("numbers", int)
+    seen: list[int] = []
+
+    @topic.subscribe("log", order="none", retry="5 1h")
+    def log(number: int) -> None:
+        seen.append(number)
+        if len(seen) == 1:
+            raise ValueError("boom")
+
+    topic.publish(1)
+    claim = claimed(app)
+    lease = feed.Lease(claim.id, claim.lease_id, claim.worker_id)
+
+    async def run() -> None:
+        feeder, _ = fed(app, claim)
+        before = app.store.run(feed.attach(lease)).shard
+        await feeder.drain()
+        app.store.run(put_back(before))
+        (job,) = app.jobs.select(Filter(task="numbers.log"))
+        app.job(job.id).cancel()
+        app.store.run(deleting.delete(Filter(task="numbers.log"), now=app.now()))
+        topic.publish(2)
+        await feeder.drain()
+
+    asyncio.run(run())
+
+    assert ([1, 1, 2], ()) == (seen, app.jobs.select(Filter(task="numbers.log")))
 
 
 def test_a_feeder_never_dies_of_crashes(app: App):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from redrive.engine.outcome import Parked
 from redrive.engine.records import Claim
 from redrive.engine.runs import NewRun, RunState, StepError, StepKind, StepOutcome, StepRecord
-from redrive.engine.steps import FailedTry, NewStep, StepBatch, StepEnd, StepsWritten
+from redrive.engine.steps import FailedTry, NewStep, StepBatch, StepEnd, StepMark, StepsWritten
 from redrive.policy import Failure, Policy
 from redrive.stores.operations import managing_runs as manage
 from redrive.stores.operations.managing_runs import RunView, Timeline
@@ -79,9 +79,11 @@ def tried(path: str = "1", *, tries: int = 1, retry: str = "3 1s", last: StepRec
     return FailedTry(path, StepKind.STEP, "charge", seconds(1), tries, failure, ERROR, policy, 0.5, history=history)
 
 
-def record(store: Harness, claim: Claim, *steps: StepEnd, values: bytes | None = None) -> StepsWritten:
+def record(
+    store: Harness, claim: Claim, *steps: StepEnd, values: bytes | None = None, before: StepMark | None = None
+) -> StepsWritten:
     """Write rows of a running run."""
-    batch = StepBatch(claim.id, claim.lease_id, steps, values)
+    batch = StepBatch(claim.id, claim.lease_id, steps, values, before)
     (answer,) = store.do(write([batch], now=store.now))
     return answer
 

@@ -13,7 +13,7 @@ import msgspec
 from redrive.engine.lifecycle import LifecycleEvent, State, next_state
 from redrive.engine.origin import Effect, OriginResult
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
-from redrive.engine.steps import NewStep, StepEnd
+from redrive.engine.steps import NewStep, StepEnd, StepMark
 from redrive.policy import Failure
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
         paused: True if it takes no new step because of a pause; the run is due at once if that has ended since.
         undoing: True if its undos run, which the deadline of the run does not end.
         drops: True if it may have calls of child runs that are not among its waits, or that are again.
+        before: the last row that the attempt has seen recorded, as in `redrive.engine.steps.StepBatch`.
     """
 
     until: datetime | None
@@ -97,6 +98,7 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
     paused: bool = False
     undoing: bool = False
     drops: bool = False
+    before: StepMark | None = None
 
 
 class Restarted(msgspec.Struct, frozen=True, gc=False):
@@ -169,6 +171,7 @@ class RunChange(msgspec.Struct, frozen=True, gc=False):
     held: str | None = None
     ends_at: datetime | None = None  # its deadline, at which it is due also if it is paused
     drops: bool = False  # calls of child runs may be dropped, or open again
+    before: StepMark | None = None  # nothing is written without this row
 
 
 class NextRefresh(msgspec.Struct, frozen=True, gc=False):

@@ -251,10 +251,11 @@ def _put_off(claim: Claim, outcome: Snoozed | Parked | Restarted | Held, now: da
                 hold=Hold.SNOOZE,
                 note=closed.verdict,
             )
-        case Parked(until, why, steps, values, waits, paused, undoing, drops):
+        case Parked(until, why, steps, values, waits, paused, undoing, drops, before):
             rows, ends_at = tuple(decided(each, now) for each in steps), None if undoing else _ends_at(claim)
             due = _due(until, rows, now) if ends_at is None else min(_due(until, rows, now), ends_at)
-            return _parked(claim, due, why, RunChange(rows, values, waits, paused, ends_at=ends_at, drops=drops))
+            change = RunChange(rows, values, waits, paused, ends_at=ends_at, drops=drops, before=before)
+            return _parked(claim, due, why, change)
         case Restarted(arguments, values, steps):
             change = RunChange(steps, values, arguments=arguments, ends_at=_ends_at(claim))
             return _parked(claim, now, "begins again with new arguments", change)

@@ -78,6 +78,10 @@ StepEnd: TypeAlias = NewStep | FailedTry
 """A row to be written."""
 
 
+StepMark: TypeAlias = tuple[str, datetime]
+"""The path and the instant of a row that was recorded."""
+
+
 class StepBatch(msgspec.Struct, frozen=True, gc=False):
     """Rows of a running run, to be written under its lease; without rows and values it only asks for the flags."""
 
@@ -85,6 +89,9 @@ class StepBatch(msgspec.Struct, frozen=True, gc=False):
     lease_id: int
     steps: tuple[StepEnd, ...] = ()
     values: bytes | None = None  # of ``flow.set``, a JSON object
+    # The last row that the writer has seen recorded under this lease. The rows are refused if a server that can lose
+    # commits does not have it. None if there was no such row.
+    before: StepMark | None = None
 
 
 class StepsAnswer(StrEnum):
@@ -96,6 +103,8 @@ class StepsAnswer(StrEnum):
     """Another transaction has locked the run; they must be written again."""
     LOST = "lost"
     """The lease is no longer current, and nothing was written."""
+    GAP = "gap"
+    """The database has lost an earlier row, and nothing was written: the run must be replayed from what is stored."""
 
 
 class StepsWritten(msgspec.Struct, frozen=True, gc=False):

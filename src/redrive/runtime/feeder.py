@@ -7,7 +7,7 @@ takes no slot of the worker. Its loop::
       ^               ^                    |  |              |
       |               `--------------------'  |              |
       |                 wrote, read or asked  |              |
-      `--- the shard was moved ---------------+--------------'
+      `-- the shard was moved, or a turn lost +--------------'
                                               `---> release: the shard is given back
 
 `_turn` is the one statement of a feeder: it writes what is done and reads a page of events. That happens after
@@ -350,6 +350,10 @@ class Feeder:
         self._since = self._clock.monotonic()
         if turned.moved:
             self._moved = True
+            if turned.shard.epoch != self._here.epoch:
+                # Deliveries that end until the shard is read again have effects, too, and need a turn of their own.
+                # After lost turns they must have none: the events are delivered again.
+                self._shard = replace(self._here, turns=turned.shard.turns)
             return turned
         self.calls.flushed = ended
         self.calls.report(diverted, turned.settled)

@@ -29,7 +29,7 @@ from redrive.engine.outcome import Held
 from redrive.engine.records import Claim
 from redrive.engine.replay import describe_run, shown
 from redrive.engine.runs import RunFlags, RunRecord, RunState, SignalRecord, StepKind, StepRecord
-from redrive.engine.steps import StepEnd
+from redrive.engine.steps import StepEnd, StepMark
 from redrive.errors import BranchDropped, ConfigurationError, NonDeterminism
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.runs.attempt import new_conductor
@@ -173,6 +173,8 @@ def _refusing(run: RunRecord, module: Any, original: Callable[..., Any], instead
 
 class _NoRecorder:
     """Ends the replay where it would write."""
+
+    before: StepMark | None = None
 
     async def record(self, ends: Sequence[StepEnd], values: bytes | None) -> tuple[Sequence[StepRecord], RunFlags]:  # noqa: ARG002 - a part of the protocol
         raise BranchDropped

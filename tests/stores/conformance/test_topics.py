@@ -164,6 +164,20 @@ def test_a_repeated_turn_writes_nothing_twice(store: Harness):
     assert [("other", 1), ("pay", 1)] == [(each.topic, each.events) for each in store.do(retention.topics())]
 
 
+def test_a_turn_requires_the_turn_before_it(store: Harness):
+    """Write nothing if the database has lost an earlier turn, as after the takeover of an asynchronous standby."""
+    publish(store, 1, 2)
+    reader = Reader(store)
+    _, second = reader.read()
+    stored = reader.shard
+    reader.shard = msgspec.structs.replace(stored, turns=stored.turns + 1)
+    effect = Publish(NewTopicEvent("other", b"1", "P"))
+    turned = reader.turn(second.id, diverted=(reader.job(second),), effects=(effect,), reading=Reading())
+
+    assert (True, stored, ()) == (turned.moved, turned.shard, reader.status.deliveries)
+    assert [("pay", 2)] == [(each.topic, each.events) for each in store.do(retention.topics())]
+
+
 def test_a_feeder_without_its_lease_writes_nothing(store: Harness):
     """Refuse the write of a feeder that has lost its lease."""
     reader = Reader(store)

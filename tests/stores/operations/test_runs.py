@@ -33,10 +33,15 @@ def test_a_step_that_nothing_has_begun_is_not_found():
 
 
 def asked(
-    lease: int | None = None, outcome: StepOutcome | None = None, *, tries: int = 0, is_current: bool = True
+    lease: int | None = None,
+    outcome: StepOutcome | None = None,
+    *,
+    tries: int = 0,
+    is_current: bool = True,
+    is_anchored: bool = True,
 ) -> _Asked:
     """Return what is recorded of the step of a run."""
-    return _Asked(7, "1", 41, is_current, lease, outcome, None if outcome is None else T0, None, tries)
+    return _Asked(7, "1", 41, is_current, is_anchored, lease, outcome, None if outcome is None else T0, None, tries)
 
 
 def test_rows_of_a_locked_run_are_to_be_written_later():
@@ -65,6 +70,9 @@ WAITS, DONE = StepOutcome.WAITING, StepOutcome.OK
         (asked(40, WAITS, is_current=False), step(), StepsAnswer.LOST),
         (asked(41, WAITS, is_current=False), step(), StepsAnswer.LOST),
         (asked(is_current=False), step(), StepsAnswer.LOST),
+        (asked(is_current=False, is_anchored=False), step(), StepsAnswer.LOST),
+        (asked(is_anchored=False), step(), StepsAnswer.GAP),
+        (asked(41, DONE, is_anchored=False), step(), StepsAnswer.WRITTEN),
     ],
 )
 def test_an_answer_is_lost_only_if_the_run_has_another_lease(there: _Asked, row: NewStep, answer: StepsAnswer):

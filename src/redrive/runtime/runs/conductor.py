@@ -390,4 +390,5 @@ class Conductor:
             rows.attach(NewStep(CANCEL_SEEN, StepKind.CANCEL, CANCEL_SEEN))
         drops = any(dropped is (path in open_waits) for path, dropped in calling.items())
         paused, undoing = self.flags.paused, self.undos.begun
-        return Parked(until, why, rows.take(), rows.changed_values(), open_waits, paused, undoing, drops)
+        before = self.recorder.before
+        return Parked(until, why, rows.take(), rows.changed_values(), open_waits, paused, undoing, drops, before)

@@ -13,7 +13,7 @@ from redrive.app.flows.calls import ChildCall, StepCall
 from redrive.clock import Clock
 from redrive.engine.records import Claim
 from redrive.engine.runs import RunFlags, RunRecord, SignalRecord, StepKind, StepRecord, check_size, child_id
-from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepsAnswer, StepsWritten
+from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepMark, StepsAnswer, StepsWritten
 from redrive.errors import LeaseLost, StoreBusy, StoreFull, StoreOutcomeUnknown, StoreUnreachable
 from redrive.runtime.runs.branches import IN_STEP, call_coroutine
 from redrive.runtime.supervision import rest
@@ -26,7 +26,13 @@ R = TypeVar("R")
 
 
 class Recorder(Protocol):
-    """What one pass of a run writes and reads."""
+    """What one pass of a run writes and reads.
+
+    Attributes:
+        before: the last row that it has seen recorded; None before the first one.
+    """
+
+    before: StepMark | None
 
     async def record(
         self, ends: Sequence[StepEnd], values: bytes | None
@@ -71,23 +77,32 @@ class StoreRecorder:
         self._write = write
         self._clock = clock
         self._in_thread = in_thread
+        self.before: StepMark | None = None
 
     async def record(
         self, ends: Sequence[StepEnd], values: bytes | None
     ) -> tuple[Sequence[StepRecord], RunFlags | None]:
         """Write rows and values; a run that another transaction has locked is tried again."""
-        batch, tries = StepBatch(self._claim.id, self._claim.lease_id, tuple(ends), values), 0
+        batch, tries = StepBatch(self._claim.id, self._claim.lease_id, tuple(ends), values, self.before), 0
         while True:
             written = await self._write(batch)
             if written.answer is StepsAnswer.WRITTEN:
+                if written.steps:
+                    self._seen(written.steps[-1])
                 return written.steps, written.flags
-            if written.answer is StepsAnswer.LOST:
-                raise self._lost()
+            if written.answer is not StepsAnswer.LATER:
+                raise self._lost(written.answer)
             tries += 1
             await self._clock.asleep(rest(tries))
 
-    def _lost(self) -> LeaseLost:
-        return LeaseLost(f"the attempt {self._claim.id}.{self._claim.lease_id} is over: another worker has the run")
+    def _seen(self, row: StepRecord) -> StepRecord:
+        # A database loses commits from the last one back, so the last row that was seen stands for the others.
+        self.before = row.path, row.at
+        return row
+
+    def _lost(self, answer: StepsAnswer) -> LeaseLost:
+        why = "the database has lost a step of it" if answer is StepsAnswer.GAP else "another worker has the run"
+        return LeaseLost(f"the attempt {self._claim.id}.{self._claim.lease_id} is over: {why}")
 
     async def arrived(self) -> RunNews | None:
         """Read what has arrived for the run."""
@@ -114,9 +129,8 @@ class StoreRecorder:
         """Start a child run and write the row of its call; a try after a lost reply starts no other one."""
         new = call.workflow.new_run(child_id(run, path), call.payload, (self._claim.id, path))
         end = NewStep(path, StepKind.CALL, call.workflow.name, digest=call.digest)
-        return await self._stored(
-            lambda: calls.call(self._claim.id, self._claim.lease_id, end, new, now=self._app.now())
-        )
+        lease, before = (self._claim.id, self._claim.lease_id), self.before
+        return self._seen(await self._stored(lambda: calls.call(*lease, end, new, before=before, now=self._app.now())))
 
     # ---------------------------------------------------------------- steps in the user's transaction
 
@@ -130,9 +144,9 @@ class StoreRecorder:
         while True:
             try:
                 if inspect.iscoroutinefunction(call.step.function):
-                    return await self._transacted(path, call)
+                    return self._seen(await self._transacted(path, call))
                 if self._in_thread is None:
-                    return outside_loop(lambda: self._transacted_here(path, call))
+                    return self._seen(outside_loop(lambda: self._transacted_here(path, call)))
                 row: StepRecord = await self._in_thread(lambda: self._transacted_here(path, call))
             except StoreBusy:
                 tries += 1
@@ -141,9 +155,9 @@ class StoreRecorder:
                 found = await self._stored(lambda: calls.recorded(self._claim.id, path))
                 if found is None or found.lease_id != self._claim.lease_id:
                     raise
-                return found
+                return self._seen(found)
             else:
-                return row
+                return self._seen(row)
 
     async def _transacted(self, path: str, call: StepCall) -> StepRecord:
         loan = await self._app.store.abegin()
@@ -178,10 +192,10 @@ class StoreRecorder:
         raw = call.step.returns.check(value)
         check_size(f"step {call.step.name}", raw)
         end = NewStep(path, StepKind.STEP, call.step.name, tries=1, digest=call.digest, result=raw)
-        batch = StepBatch(self._claim.id, self._claim.lease_id, (end,))
+        batch = StepBatch(self._claim.id, self._claim.lease_id, (end,), before=self.before)
         return steps.record_behind(batch, now=self._app.now())
 
     def _checked(self, answer: StepsWritten) -> StepRecord:
         if answer.answer is not StepsAnswer.WRITTEN:
-            raise self._lost()
+            raise self._lost(answer.answer)
         return answer.steps[0]

@@ -25,8 +25,9 @@ rule           is violated if
 ``refreshes``  a tracked item waits for the wrong job, or an attempt for no item
 ``crons``      the last job of a cron was made for something else
 ``machines``   an instance waits for a transition that has ended or is not its own, or has left one behind
-``topics``     a shard of a subscription has no feeder of its own, or a position outside of a window
-``runs``       a run and its job do not belong together, or a step, signal or wait of it leads nowhere
+``topics``     a shard has no feeder of its own, or a position outside of a window or ahead of the server
+``runs``       a run and its job do not belong together; a step, signal or wait of it leads nowhere; or a held run lacks
+               a step before one that it has
 =============  ======================================================================================================
 
 A check sees rows, so it cannot see: that a limit or a rate was exceeded by attempts that have ended (history does not
@@ -93,6 +94,7 @@ def check(after_id: int = 0, *, stride: int = STRIDE) -> Statements[Checked]:
         Query("check_superseded", window, into=Finding),
         Query("check_moves", window, into=Finding),
         Query("check_runs", window, into=Finding),
+        Query("check_holes", window, into=Finding),
     ]
     found: list[Finding] = []
     for query in queries:

@@ -229,13 +229,14 @@ def _settle(endings: Sequence[Ending], stopped: Collection[int], now: datetime |
             ends.append((ending.claim, ending.outcome, settlement))
     other = yield from endings_of_runs.undo_before_end(ends, at)
     parked = [settlement for _, settlement in other if settlement.run is not None]
+    gaps: frozenset[int] = frozenset()
     if parked:
         if any(map(run_steps.begins_undo, parked)):
             # Their calls are dropped, which locks the runs of their children. Those may end here, too, and jobs are
             # locked before runs.
             yield Query("jobs_lock", {"ids": sorted({each.claim.id for each in endings})}, into=JobRecord)
-        yield from run_steps.write_parked(parked, at)
-    done = yield from settlements.write(other, at)
+        gaps = yield from run_steps.write_parked(parked, at)
+    done = yield from settlements.write([each for each in other if each[1].lease_id not in gaps], at)
     if plain:
         alone = len(plain) == len(endings) and not any(map(_has_more, endings))
         current = yield from _write_successes(plain, at, alone=alone)

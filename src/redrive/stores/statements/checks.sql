@@ -146,9 +146,28 @@ WHERE instance.job_id IS NOT NULL
 LIMIT :count::bigint
 
 -- name: check_topics
--- Return the shards of subscriptions that have no feeder of their own, or a position although no window is open.
+-- Return the shards of subscriptions that have no feeder of their own, a position although no window is open, or one
+-- that this server has not reached, so that new events would be skipped.
 -- It reads every shard.
--- both
+-- postgres
+SELECT shard.job_id AS id, 'shard ' || shard.shard || ' of ' || shard.topic || '.' || shard.subscription
+    || CASE
+        WHEN job.id IS NULL THEN ' has job ' || shard.job_id || ' as its feeder, which is not there'
+        WHEN shard.until IS NULL AND shard.at_id <> 0 THEN ' is at event ' || shard.at_id || ' of no window'
+        WHEN pg_snapshot_xmax(shard.seen) > pg_snapshot_xmax(pg_current_snapshot())
+            THEN ' has seen transactions that this server has not had, and skips new events'
+        ELSE ' has job ' || shard.job_id || ' as its feeder, which is for ' || coalesce(job.origin, 'nothing')
+    END AS text,
+    'topics' AS rule
+FROM redrive_shards AS shard
+LEFT JOIN redrive_jobs AS job ON job.id = shard.job_id
+WHERE job.id IS NULL
+    OR job.origin IS NULL
+    OR job.origin <> 'topic:' || shard.topic || '/' || shard.subscription || '@' || shard.shard
+    OR (shard.until IS NULL AND shard.at_id <> 0)
+    OR pg_snapshot_xmax(shard.seen) > pg_snapshot_xmax(pg_current_snapshot())
+LIMIT :count::bigint
+-- sqlite
 SELECT shard.job_id AS id, 'shard ' || shard.shard || ' of ' || shard.topic || '.' || shard.subscription
     || CASE
         WHEN job.id IS NULL THEN ' has job ' || shard.job_id || ' as its feeder, which is not there'
@@ -162,7 +181,7 @@ WHERE job.id IS NULL
     OR job.origin IS NULL
     OR job.origin <> 'topic:' || shard.topic || '/' || shard.subscription || '@' || shard.shard
     OR (shard.until IS NULL AND shard.at_id <> 0)
-LIMIT :count::bigint
+LIMIT :count
 
 -- name: check_settled
 -- Return the jobs with a present attempt that has ended already, according to the history.
@@ -521,6 +540,39 @@ FROM (
         )
 ) AS found
 LIMIT :count::bigint
+
+-- name: check_holes
+-- Return the held runs with a recorded step behind a position of the body without one.
+-- Only of held runs: a group whose branches have recorded nothing has no row, and a redrive deletes rows that it runs
+-- again.
+-- postgres
+SELECT step.run_id AS id, 'job ' || step.run_id || ' is a held run with step ' || step.path || ', and nothing is recorded of step '
+    || (step.path::bigint - 1) || ' before it' AS text,
+    'runs' AS rule
+FROM redrive_jobs AS job
+JOIN redrive_steps AS step ON step.run_id = job.id AND step.path ~ '^[0-9]{1,9}$'
+WHERE job.id > :after_id::bigint AND job.id <= :until::bigint AND job.state = 'ready' AND job.hold = 'held'
+    AND step.path <> '1'
+    AND NOT EXISTS (
+        SELECT FROM redrive_steps AS earlier
+        WHERE earlier.run_id = step.run_id
+            AND split_part(earlier.path, '.', 1) = (CASE WHEN step.path ~ '^[0-9]{1,9}$' THEN step.path::bigint - 1 END)::text
+    )
+LIMIT :count::bigint
+-- sqlite
+SELECT step.run_id AS id, 'job ' || step.run_id || ' is a held run with step ' || step.path || ', and nothing is recorded of step '
+    || (CAST(step.path AS INTEGER) - 1) || ' before it' AS text,
+    'runs' AS rule
+FROM redrive_jobs AS job
+JOIN redrive_steps AS step ON step.run_id = job.id AND step.path NOT GLOB '*[^0-9]*'
+WHERE job.id > :after_id AND job.id <= :until AND job.state = 'ready' AND job.hold = 'held'
+    AND step.path <> '1'
+    AND NOT EXISTS (
+        SELECT 1 FROM redrive_steps AS earlier
+        WHERE earlier.run_id = step.run_id
+            AND substr(earlier.path || '.', 1, instr(earlier.path || '.', '.') - 1) = CAST(CAST(step.path AS INTEGER) - 1 AS TEXT)
+    )
+LIMIT :count
 
 -- name: newest
 -- Return the largest id of a job, or NULL if there is none.

@@ -220,7 +220,8 @@ WITH given AS MATERIALIZED (
     SELECT row.*, coalesce(row.now, clock.now) AS at
     FROM json_to_recordset(:rows::json) AS row (
         run_id bigint, path text, kind text, name text, outcome text, lease_id bigint, now timestamptz, took interval,
-        tries integer, delay interval, due_at timestamptz, digest bigint, result text, error text, history text, ref bigint
+        tries integer, delay interval, due_at timestamptz, digest bigint, result text, error text, history text, ref bigint,
+        before text, before_at timestamptz
     )
     CROSS JOIN redrive_clock AS clock
 ),
@@ -242,6 +243,11 @@ written AS (
         run_id, path, kind, name, outcome, given.lease_id, at, took, tries, coalesce(due_at, at + delay), digest,
         decode(result, 'base64'), error, history, ref
     FROM given JOIN mine ON mine.id = given.run_id AND mine.lease_id = given.lease_id
+    -- A standby that has taken over may lack the row before it, which the writer has seen committed, or have it as it was
+    -- before: waiting.
+    WHERE given.before IS NULL OR EXISTS (
+        SELECT FROM redrive_steps WHERE run_id = given.run_id AND path = given.before AND at >= given.before_at OFFSET 0
+    )
     -- A recorded step is written again only while it waits.
     ON CONFLICT (run_id, path) DO UPDATE SET
         lease_id = excluded.lease_id,
@@ -315,8 +321,12 @@ SELECT
         WHERE id = given.run_id AND lease_id = given.lease_id AND state <> 'waiting'
         OFFSET 0
     ) AS is_current,
+    given.before IS NULL OR EXISTS (
+        SELECT FROM redrive_steps WHERE run_id = given.run_id AND path = given.before AND at >= given.before_at OFFSET 0
+    ) AS is_anchored,
     step.lease_id AS recorded_by, step.outcome, step.at, step.due_at, step.tries
-FROM unnest(:run_id::bigint[], :path::text[], :lease_id::bigint[]) AS given (run_id, path, lease_id)
+FROM unnest(:run_id::bigint[], :path::text[], :lease_id::bigint[], :before::text[], :before_at::timestamptz[])
+    AS given (run_id, path, lease_id, before, before_at)
 LEFT JOIN LATERAL (
     SELECT lease_id, outcome, at, due_at, tries FROM redrive_steps WHERE run_id = given.run_id AND path = given.path OFFSET 0
 ) AS step ON true
@@ -326,6 +336,7 @@ SELECT
     EXISTS (
         SELECT 1 FROM redrive_jobs WHERE id = :run_id AND lease_id = :lease_id AND state = 'running'
     ) AS is_current,
+    true AS is_anchored,
     step.lease_id AS recorded_by, step.outcome, step.at, step.due_at, step.tries
 FROM (SELECT 1) AS one
 LEFT JOIN redrive_steps AS step ON step.run_id = :run_id AND step.path = :path

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Cancelled
+from redrive.engine.outcome import Cancelled, Held
 from redrive.engine.records import Filter, Hold
 from redrive.engine.runs import FAR, RESULT_LIMIT, RunFlags, StepKind, StepOutcome
 from redrive.engine.steps import NewStep
@@ -452,3 +452,15 @@ def test_a_timeline_may_have_the_latest_steps_only(store: Harness):
     found = store.do(manage.timeline("checkout", "order-42", latest=2))
 
     assert ["2", "3"] == [each.path for each in found.steps]
+
+
+def test_a_check_finds_a_hole_in_a_held_run(store: Harness):
+    """Report a held run that lacks the row before a recorded one; a group has only the rows of its branches."""
+    claim = begun(store)
+    record(store, claim, step("1"), step("2.0.1"), step("3"), step("5"), step("order", "order"))
+    running = store.do(checks.check()).findings
+    store.end(claim, Held("the code has changed"))
+
+    text = f"job {claim.id} is a held run with step 5, and nothing is recorded of step 4 before it"
+
+    assert ((), [text]) == (running, [each.text for each in store.do(checks.check()).findings])

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Held, Parked, Restarted
-from redrive.engine.records import Hold
+from redrive.engine.records import Claim, Hold
 from redrive.engine.runs import FAR, RunFlags, StepKind, StepOutcome, StepRecord
 from redrive.engine.steps import NewStep, StepBatch, StepsAnswer
 from redrive.stores.operations import managing_runs as manage
 from redrive.stores.operations.runs.steps import record as write
+from redrive.stores.query import Query, Statements, writes
 from tests.stores.helpers import T0, Harness, failed, seconds
 from tests.stores.runs import (
     ERROR,
@@ -301,3 +302,48 @@ def test_the_flags_of_a_run_ride_back_with_its_steps(store: Harness):
 
     assert [RunFlags(), RunFlags(None, paused=True)] == [before, paused]
     assert RunFlags("enough") == record(store, claim).flags == record(store, claim, step("3")).flags
+
+
+@writes
+def forget(claim: Claim) -> Statements[None]:
+    """Delete the rows of a run, as a standby lacks them that has taken over too early."""
+    yield Query("steps_forget", {"ids": [claim.id]})
+
+
+def gap(store: Harness, answer: StepsAnswer) -> StepsAnswer:
+    """Return the answer for a row behind one that is lost: a database in a file loses none, and compares nothing."""
+    return StepsAnswer.GAP if store.url.startswith("postgresql:") else answer
+
+
+def test_a_row_requires_the_row_before_it(store: Harness):
+    """Write no row behind one that the writer has seen recorded and the database has lost."""
+    claim = begun(store)
+    first = record(store, claim, step()).steps[0]
+    mark = first.path, first.at
+    second = record(store, claim, step("2"), before=mark)
+    store.do(forget(claim))
+    third = record(store, claim, step("3"), step("4"), before=mark)
+
+    assert (StepsAnswer.WRITTEN, gap(store, StepsAnswer.WRITTEN)) == (second.answer, third.answer)
+    assert ([] if third.answer is StepsAnswer.GAP else ["3", "4"]) == list(rows(store))
+
+
+def test_a_row_requires_the_end_of_the_row_before_it(store: Harness):
+    """Write no row behind one that is stored as it was before the writer has seen it end."""
+    claim = begun(store)
+    first = record(store, claim, tried()).steps[0]
+    second = record(store, claim, step("2"), before=(first.path, first.at))
+    third = record(store, claim, step("3"), before=(first.path, first.at + seconds(1)))
+
+    assert (StepsAnswer.WRITTEN, gap(store, StepsAnswer.WRITTEN)) == (second.answer, third.answer)
+
+
+def test_a_run_with_a_lost_row_does_not_park(store: Harness):
+    """Keep the lease of a run whose rows are refused, so that its worker gives it back."""
+    claim = begun(store)
+    first = record(store, claim, step()).steps[0]
+    store.do(forget(claim))
+    store.settle((claim, Parked(None, "waits", (sleep("2"),), before=(first.path, first.at))))
+    is_refused = gap(store, StepsAnswer.WRITTEN) is StepsAnswer.GAP
+
+    assert (State.RUNNING if is_refused else State.READY, not is_refused) == (view(store).job.state, bool(rows(store)))

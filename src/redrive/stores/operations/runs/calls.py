@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
 from redrive.engine.runs import NewRun, RunRecord, StepOutcome, StepRecord
-from redrive.engine.steps import NewStep, StepBatch, StepsAnswer
+from redrive.engine.steps import NewStep, StepBatch, StepMark, StepsAnswer
 from redrive.errors import DuplicateRun, LeaseLost, StoreBusy, WaitsForItself
 from redrive.stores.operations.jobs import find
 from redrive.stores.operations.runs.start import StartedRun, begin
@@ -20,9 +20,15 @@ from redrive.stores.query import Query, Statements, reads, wakes
 # The child and the row of its call commit together: no child runs that its parent does not wait for.
 @wakes
 def call(
-    run_id: int, lease_id: int, end: NewStep, new: NewRun, *, now: datetime | None = None
+    run_id: int,
+    lease_id: int,
+    end: NewStep,
+    new: NewRun,
+    *,
+    before: StepMark | None = None,
+    now: datetime | None = None,
 ) -> Statements[StepRecord]:
-    """Start a child run, and write the row of its call under the lease of its parent.
+    """Start a child run, and write the row of its call under the lease of its parent, behind the row ``before``.
 
     Raise `LeaseLost`; `StoreBusy` if another transaction has locked the parent; or `WaitsForItself` if a run above it,
     or itself, has the workflow and the arguments of the child, so that the calls would never end.
@@ -36,7 +42,7 @@ def call(
         )
     started = yield from _begin(new, now)
     waiting = replace(end, outcome=StepOutcome.WAITING, ref=started.job_id)
-    (written,) = yield from write([StepBatch(run_id, lease_id, (waiting,))], started.at)
+    (written,) = yield from write([StepBatch(run_id, lease_id, (waiting,), before=before)], started.at)
     if written.answer is not StepsAnswer.WRITTEN:
         # The exception takes the child back.
         locked = written.answer is StepsAnswer.LATER

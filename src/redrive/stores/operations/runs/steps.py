@@ -2,9 +2,10 @@
 
 Each row is written by one statement, which checks the lease of the run and holds it by a share lock until the commit: a
 row of an earlier holder can so not appear behind the present one. The statement answers the rows that it has written.
-The others are looked up once more, and there are three answers (`redrive.engine.steps.StepsAnswer`): a row that stands
+The others are looked up once more, and there are four answers (`redrive.engine.steps.StepsAnswer`): a row that stands
 there under the lease of the caller was written by a commit with a lost reply; a row of a run with a current lease,
-which another transaction has locked, is written later; and the lease is lost if the run has another one, or none.
+which another transaction has locked, is written later; the lease is lost if the run has another one, or none; and there
+is a gap if a standby has taken over that lacks an earlier row of this attempt (PostgreSQL only).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from redrive.engine import runs
 from redrive.engine.origin import Kind
 from redrive.engine.outcome import RunChange, Settlement
 from redrive.engine.records import Claim, JobRecord
-from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepsAnswer, StepsWritten, decided, resolve
+from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepMark, StepsAnswer, StepsWritten, decided, resolve
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Compound, Query, Statements, writes
 
@@ -94,6 +95,7 @@ class _Asked(msgspec.Struct, frozen=True, gc=False):
     path: str
     lease_id: int
     is_current: bool
+    is_anchored: bool  # False if the row before it is missing
     recorded_by: int | None
     outcome: runs.StepOutcome | None
     at: datetime | None
@@ -113,6 +115,13 @@ class _Asked(msgspec.Struct, frozen=True, gc=False):
     def is_locked(self) -> bool:
         """True if the row was not written only because another transaction has locked the run."""
         return self.is_current and self.outcome in (None, runs.StepOutcome.WAITING)
+
+    @property
+    def answer(self) -> StepsAnswer:
+        """Return why the row was not written, if it is not there."""
+        if self.is_current and not self.is_anchored:
+            return StepsAnswer.GAP
+        return StepsAnswer.LATER if self.is_locked else StepsAnswer.LOST
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -205,16 +214,21 @@ def begins_undo(parked: Settlement) -> bool:
     return parked.run is not None and any(row.path == runs.UNDO_MARK for row in parked.run.steps)
 
 
-def write_parked(parked: Sequence[Settlement], at: datetime) -> Statements[None]:
-    """Write the rows of runs that are parked, before their jobs: a parked run has no lease any more."""
+def write_parked(parked: Sequence[Settlement], at: datetime) -> Statements[frozenset[int]]:
+    """Write the rows of runs that are parked, before their jobs: a parked run has no lease any more.
+
+    Return the leases of runs with a gap, which must not be parked.
+    """
     given = [
-        StepBatch(each.job_id, each.lease_id, change.steps, change.values)
+        StepBatch(each.job_id, each.lease_id, change.steps, change.values, change.before)
         for each in parked
         if (change := each.run) is not None
         and (change.steps or (change.values is not None and change.arguments is None))
     ]
-    if given:
-        yield from write_behind(given, at)
+    written = (yield from write_behind(given, at)) if given else ()
+    return frozenset(
+        batch.lease_id for batch, each in zip(given, written, strict=True) if each.answer is StepsAnswer.GAP
+    )
 
 
 @writes
@@ -250,7 +264,7 @@ def _write(batches: Sequence[StepBatch], at: datetime | None, *, alone: bool = F
     """Write rows without failed tries, at an instant or at the statement's; ``alone`` if nothing else is written."""
     rows = [(batch, row) for batch in batches for row in batch.steps if isinstance(row, NewStep)]
     written = (yield from _put(rows, at, alone=alone)) if rows else {}
-    missing = [_key(batch, row) for batch, row in rows if _key(batch, row) not in written]
+    missing = {_key(batch, row): batch.before for batch, row in rows if _key(batch, row) not in written}
     received = [
         {"id": row.ref, "run_id": batch.run_id, "path": row.path}
         for batch, row in rows
@@ -262,7 +276,8 @@ def _write(batches: Sequence[StepBatch], at: datetime | None, *, alone: bool = F
     noted = [each for each in batches if each.values is not None or not each.steps]
     if noted:
         flags |= yield from _put_values(noted, at)
-        missing += [_values_of(each) for each in noted if not each.steps and (each.run_id, each.lease_id) not in flags]
+        empty = [each for each in noted if not each.steps and (each.run_id, each.lease_id) not in flags]
+        missing |= {_values_of(each): None for each in empty}
     recorded = (yield from _asked(missing)) if missing else {}
     return [_answer(each, flags, written, recorded) for each in batches]
 
@@ -301,11 +316,16 @@ def _put(
 def _row(batch: StepBatch, row: NewStep, at: datetime | None) -> dict[str, Any]:
     values = columns(row)
     values.update(run_id=batch.run_id, lease_id=batch.lease_id, now=values.pop("at") or at)
+    values["before"], values["before_at"] = batch.before or (None, None)
     return values
 
 
-def _asked(missing: Sequence[_Key]) -> Statements[dict[_Key, _Asked]]:
-    keys = [{"run_id": run_id, "path": path, "lease_id": lease_id} for run_id, path, lease_id in missing]
+def _asked(missing: Mapping[_Key, StepMark | None]) -> Statements[dict[_Key, _Asked]]:
+    keys = []
+    for (run_id, path, lease_id), mark in missing.items():
+        before, before_at = mark or (None, None)
+        key = {"run_id": run_id, "path": path, "lease_id": lease_id}
+        keys.append({**key, "before": before, "before_at": before_at})
     rows: Sequence[_Asked] = yield Query("steps_asked", many=keys, into=_Asked)
     return {(row.run_id, row.path, row.lease_id): row for row in rows}
 
@@ -332,12 +352,12 @@ def _answer(
         there = recorded[key]
         assert isinstance(row, NewStep)  # failed tries are decided by then
         if not there.has(row) or there.at is None:
-            return StepsWritten(StepsAnswer.LATER if there.is_locked else StepsAnswer.LOST)
+            return StepsWritten(there.answer)
         kept_row = resolve(row, batch.run_id, batch.lease_id, there.at)
         kept.append(replace(kept_row, outcome=there.outcome, due_at=there.due_at))
     found = flags.get((batch.run_id, batch.lease_id))
     if found is None and not batch.steps:
-        return StepsWritten(StepsAnswer.LATER if recorded[_values_of(batch)].is_locked else StepsAnswer.LOST)
+        return StepsWritten(recorded[_values_of(batch)].answer)
     return StepsWritten(StepsAnswer.WRITTEN, tuple(kept), found)
 
 

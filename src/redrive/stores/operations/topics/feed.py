@@ -86,7 +86,8 @@ class FeedProgress(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         epoch: that of the shard when the feeder read it; nothing is written under another one, but the effects.
-        turn: the number of this write. A write that the shard counts already was committed, and its reply was lost.
+        turn: the number of this write. A write that the shard counts already was committed, and its reply was lost. If
+            the shard does not count the write before it, a standby has taken over that lacks that commit.
         at_id: every event of the window up to this id is done, or is among `diverted`.
         done_id: the same for this id, except for the events of `unfinished`.
         closes: every event of the window is done.
@@ -126,7 +127,8 @@ class Turned(msgspec.Struct, frozen=True, gc=False):
     """The result of a turn.
 
     Attributes:
-        moved: True if an operator has moved the cursor since; nothing was written but the effects.
+        moved: True if the feeder must read the shard again. An operator has moved the cursor since, and nothing was
+            written but the effects; or the database has lost an earlier turn, and nothing was written at all.
         complete: True if the window has no events beyond those that were read.
         settled: the ends of the first attempts of diverted events.
     """
@@ -195,13 +197,18 @@ def turn(
     if not rows:
         raise LeaseLost(f"the feeder {lease.job_id} of {subscription.task} has lost its lease")
     before = _shard(rows[0])
+    if before.turns < progress.turn - 1:
+        # What the turns between have written is lost, such as the job of a failed event. So this progress is void, and
+        # the events are delivered again, with their effects.
+        return Turned(before, moved=True)
     is_repeated = before.turns >= progress.turn
     if before.epoch != progress.epoch:
         if progress.done:
             # Deliveries that ended after the move: what the cursor covers is delivered again.
             yield Query("done_drop", {**_owner(before), "ids": list(progress.done)})
         if progress.effects and not is_repeated:
-            yield Query("feed_put", _columns(replace(before, turns=progress.turn)))
+            before = replace(before, turns=progress.turn)
+            yield Query("feed_put", _columns(before))
             yield from origins.write_effects(progress.effects, (yield from instant(now)))
         return Turned(before, moved=True)
     shard = before if is_repeated else _progressed(before, progress)
