@@ -76,6 +76,9 @@ class Operation(msgspec.Struct, Generic[R], frozen=True):
     # transactions need too, and would otherwise block them until the user commits. A database with one writer ignores
     # it.
     before: Operation[None] | None = None
+    # The era of the store in which the caller has read what this operation relies on (`Store.era`). In another one it
+    # is refused as unreachable, before it is sent. None if it relies on nothing.
+    era: int | None = None
 
 
 def reads(steps: Callable[P, Statements[R]]) -> Callable[P, Operation[R]]:

@@ -113,6 +113,21 @@ class Store(ABC):
     def close(self) -> None:
         """Finish queued operations and close the connections. Idempotent."""
 
+    @property
+    def era(self) -> int:
+        """The number of times that another server has taken over, which may lack the last commits of the one before.
+
+        An operation that carries an era is refused in another one. A database in a file has only the first era.
+        """
+        return 0
+
+    def on_new_era(self, listener: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - see there
+        """Call a function when an era begins, in any thread; return a function that ends this."""
+        return _nothing
+
+    def look_at_server(self, timeout: float) -> None:  # noqa: B027 - most stores need nothing
+        """Notice if another server has taken over, where connections do not show it, within so many seconds."""
+
     async def trim_log(self) -> int:
         """Copy the write-ahead log of a database file into the database and truncate it, if it is large.
 
@@ -153,6 +168,10 @@ class Store(ABC):
         if problem is not None:
             raise problem
         return max(0, there.version - code.latest)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 class StoreTransaction(Protocol):

@@ -288,6 +288,13 @@ def skip(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> S
 
 
 @reads
+def server() -> Statements[str | None]:
+    """Return the server and the timeline of its log; None if it is a standby, or the database is a file."""
+    value: str | None = (yield Query("server"))[0][0]
+    return value
+
+
+@reads
 def identify(key: str) -> Statements[str]:
     """Return a value of the table ``redrive_meta``, such as ``uid``, the name of this database in idempotency keys.
 

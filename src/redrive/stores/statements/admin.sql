@@ -459,3 +459,12 @@ CROSS JOIN (
         count(*) FILTER (WHERE state = 'cancelled' AND (:task IS NULL OR task = :task)) AS cancelled
     FROM (SELECT state, task FROM redrive_jobs WHERE id > :after_id ORDER BY id DESC LIMIT :most) AS newest
 ) AS ended
+
+-- name: server
+-- Return the system identifier and the timeline of a primary server, as `redrive.stores.drivers.postgres.timeline` does.
+-- transaction: none
+-- postgres
+SELECT CASE WHEN NOT pg_is_in_recovery() THEN (SELECT system_identifier FROM pg_control_system()) || ' '
+    || left(pg_walfile_name(pg_current_wal_lsn()), 8) END
+-- sqlite
+SELECT NULL

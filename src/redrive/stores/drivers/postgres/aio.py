@@ -19,6 +19,7 @@ from redrive.stores.drivers.postgres.script import Script, Statement, full_scrip
 from redrive.stores.drivers.postgres.servers import Address, Attempt, NoServer, Search, Servers, Session, no_answer
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import STATE, session
+from redrive.stores.drivers.postgres.timeline import Timeline
 from redrive.stores.query import Compound, Operation, Query, R, Rows, Statements
 from redrive.stores.values.postgres import decoder
 
@@ -91,6 +92,7 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no ty
         operations: the names of the operations that it has run.
         servers: those of which it has one.
         address: its server.
+        era: that of the store when it was opened.
         turn: the turn of the servers when it was opened.
         limit: seconds after which an operation asks whether the server is there.
         lost: why it was closed in the middle of an operation; None if it was not.
@@ -101,7 +103,7 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no ty
         self.operations: set[str] = set()
         self.servers = Servers()
         self.address = Address("")
-        self.turn = 0
+        self.turn = self.era = 0
         self.limit = math.inf
         self.lost: str | None = None
         self._peer = transport.get_extra_info("peername")
@@ -269,6 +271,26 @@ async def ask(connection: asyncpg.Connection[Any], statement: Statement, seconds
     return decoder(statement.into, tuple(rows[0].keys()))(rows)
 
 
+async def begin_session(connection: Connection, settings: PostgresSettings, timeline: Timeline) -> None:
+    """Set the settings of a session, and record its server."""
+    # asyncpg returns no rows of a message without parameters, but those of a COPY, in one round trip.
+    rows = bytearray()
+
+    async def receive(data: bytes) -> None:
+        rows.extend(data)
+
+    connection.era = timeline.era
+    try:
+        await connection.copy_from_query(session(settings, timeline.server), output=receive)
+    except asyncpg.PostgresError as error:
+        if not timeline.refused(error.sqlstate):
+            raise
+        await connection.execute(session(settings))
+        return
+    server = rows.decode().rstrip("\n").rpartition("\t")[2]
+    connection.era = timeline.meet(None if server == r"\N" else server)
+
+
 async def execute(connection: asyncpg.Connection[Any], text: str, settings: PostgresSettings) -> None:
     """Execute statements without parameters, in one message; raise `StoreError` if that fails."""
     try:
@@ -280,8 +302,9 @@ async def execute(connection: asyncpg.Connection[Any], text: str, settings: Post
 class AsyncRunner:
     """The pools of connections that run operations, one pool for each event loop."""
 
-    def __init__(self, settings: PostgresSettings) -> None:
+    def __init__(self, settings: PostgresSettings, timeline: Timeline) -> None:
         self._settings = settings
+        self._timeline = timeline
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
         self._closed = False
 
@@ -302,7 +325,7 @@ class AsyncRunner:
             return answer
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop) or await self._opened(loop)
-        connection, rows = await pool.checkout(first, operation.name)
+        connection, rows = await pool.checkout(first, operation)
         try:
             failed = functools.partial(pool.close_spent, connection)
             return await _run(connection, script, self._settings, rows, failed)
@@ -327,7 +350,7 @@ class AsyncRunner:
     async def _opened(self, loop: asyncio.AbstractEventLoop) -> _Pool:
         """Open the pool of a loop."""
         self._pools = {each: kept for each, kept in self._pools.items() if not each.is_closed()}
-        pool = self._pools[loop] = _Pool(self._settings, loop)
+        pool = self._pools[loop] = _Pool(self._settings, self._timeline, loop)
         await pool.close_with_loop()
         return pool
 
@@ -342,9 +365,10 @@ def _is_current(loop: asyncio.AbstractEventLoop) -> bool:
 class _Pool:
     """The connections of one event loop."""
 
-    def __init__(self, settings: PostgresSettings, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, settings: PostgresSettings, timeline: Timeline, loop: asyncio.AbstractEventLoop) -> None:
         self.closed = False
         self._settings = settings
+        self._timeline = timeline
         self._loop = loop
         #: Connections that are not in use, and since when, by that time.
         self._idle: list[tuple[Connection, float]] = []
@@ -373,10 +397,10 @@ class _Pool:
         for connection, _ in idle:
             connection.terminate()
 
-    async def checkout(self, first: Statement, operation: str) -> tuple[Connection, Rows]:
+    async def checkout(self, first: Statement, operation: Operation[Any]) -> tuple[Connection, Rows]:
         """Take a connection and execute the first statement on it, perhaps more than once; return it and the rows.
 
-        Of the connections that were used a moment ago, one is taken that has run an operation of this name.
+        Of the connections that were used a moment ago, one is taken that has run such an operation.
         """
         until = self._loop.time() + self._settings.timeout.total_seconds()
         if self._free.locked():
@@ -413,12 +437,14 @@ class _Pool:
                         self._given_back = self._loop.create_future()
                     await asyncio.shield(self._given_back)
 
-    async def _open(self, first: Statement, operation: str, until: float) -> tuple[Connection, Rows]:
+    async def _open(self, first: Statement, operation: Operation[Any], until: float) -> tuple[Connection, Rows]:
         """Execute the first statement; skip connections that died while they were idle."""
         while True:
-            idle = await self._pop(operation)
+            idle = await self._pop(operation.name)
             connection = idle or await self._connect(until)
-            connection.operations.add(operation)
+            if operation.era is not None:
+                self._check(operation.era, connection)
+            connection.operations.add(operation.name)
             connection.watch()
             try:
                 return connection, await ask(connection, first, until - self._loop.time())
@@ -437,6 +463,14 @@ class _Pool:
                 connection.terminate()
                 raise
 
+    def _check(self, era: int, connection: Connection) -> None:
+        """Raise `StoreUnreachable` if an operation is of an earlier era; its connection is kept for others."""
+        try:
+            self._timeline.check(era, self._settings)
+        except StoreError:
+            self._idle.append((connection, self._loop.time()))
+            raise
+
     async def _connect(self, until: float) -> Connection:
         connection: Connection | None = None
         began = self._loop.time()
@@ -444,7 +478,7 @@ class _Pool:
             connection = await connect(self._settings, until=until)
             async with asyncio.timeout_at(until):
                 if not self._settings.pgbouncer:
-                    await connection.execute(session(self._settings))
+                    await begin_session(connection, self._settings, self._timeline)
                 self._opening = self._loop.time() - began
                 return connection
         except BaseException as error:
@@ -467,10 +501,13 @@ class _Pool:
                 continue
             # A pool that gives each transaction another session reports the state of one that it had before.
             is_writing = self._settings.pgbouncer or not connection.is_read_only
-            if is_writing and connection.turn == self._settings.servers.turn:
+            if is_writing and self._is_current(connection):
                 return connection
             connection.terminate()
         return None
+
+    def _is_current(self, connection: Connection) -> bool:
+        return connection.turn == self._settings.servers.turn and connection.era == self._timeline.era
 
     async def _notice(self, connection: Connection) -> None:
         """Let the loop notice the end of a session; close the connection if the task is cancelled meanwhile."""
@@ -523,7 +560,7 @@ class _Pool:
             self._given_back = None
         if connection.is_closed():
             return
-        if self.closed or connection.turn != self._settings.servers.turn or connection.is_in_transaction():
+        if self.closed or not self._is_current(connection) or connection.is_in_transaction():
             connection.terminate()
             return
         now = self._loop.time()

@@ -49,21 +49,32 @@ def _milliseconds(settings: PostgresSettings) -> int:
     return max(1, round(settings.timeout.total_seconds() * 1000))
 
 
-def session(settings: PostgresSettings) -> str:
-    """Return the first statements of a session that belongs to redrive as long as it lasts."""
-    return "; ".join([*(f"SET {name} = {value}" for name, value in _session_settings(settings)), durability(settings)])
+def session(settings: PostgresSettings, server: str = "NULL") -> str:
+    """Return the first statement of a session that belongs to redrive as long as it lasts: a query with one row.
+
+    Its last column is the expression ``server``, as text.
+    """
+    values = [_set(name, value.strip("'")) for name, value in _session_settings(settings)]
+    if settings.synchronous_commit:
+        values.append(
+            f"CASE current_setting('synchronous_commit') WHEN 'off' THEN {_set('synchronous_commit', 'on')} END"
+        )
+    else:
+        values.append(_set("synchronous_commit", "off"))
+    return f"SELECT {', '.join([*values, server])}"
+
+
+def _set(name: str, value: str) -> str:
+    return f"set_config('{name}', '{value}', false)"
 
 
 # ``off``, which a server or a role may have as its default, is raised to ``on``: the commit is on the disk of the
 # server. The other values, which differ in what they require of standbys, stay as they are.
-def durability(settings: PostgresSettings, *, local: bool = False) -> str:
-    """Return the statement that sets when a commit is acknowledged."""
+def durability(settings: PostgresSettings) -> str:
+    """Return the statement that sets when the commit of a transaction is acknowledged."""
     if not settings.synchronous_commit:
-        return f"SET {'LOCAL ' if local else ''}synchronous_commit = off"
-    return (
-        f"SELECT set_config('synchronous_commit', 'on', {'true' if local else 'false'}) "
-        "WHERE current_setting('synchronous_commit') = 'off'"
-    )
+        return "SET LOCAL synchronous_commit = off"
+    return "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 
 
 def handler_transaction(settings: PostgresSettings) -> str:
@@ -71,9 +82,7 @@ def handler_transaction(settings: PostgresSettings) -> str:
     # The handler may take its time between two statements, but a process that is stopped inside the block must not
     # keep its locks forever.
     idle, patience = _milliseconds(settings), dict(_session_settings(settings))["lock_timeout"]
-    return (
-        f"SET LOCAL {_IDLE_TIMEOUT} = {idle}; SET LOCAL lock_timeout = {patience}; {durability(settings, local=True)}"
-    )
+    return f"SET LOCAL {_IDLE_TIMEOUT} = {idle}; SET LOCAL lock_timeout = {patience}; {durability(settings)}"
 
 
 def before_completion() -> str:
@@ -156,5 +165,5 @@ def begin(settings: PostgresSettings, *, writes: bool) -> str:
     mode = "READ COMMITTED READ WRITE" if writes else "REPEATABLE READ READ ONLY"
     texts = [f"BEGIN ISOLATION LEVEL {mode}", *(f"SET LOCAL {name} = {local[name]}" for name in local)]
     if settings.pgbouncer and writes:
-        texts.append(durability(settings, local=True))
+        texts.append(durability(settings))
     return "; ".join(texts)

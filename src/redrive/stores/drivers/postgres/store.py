@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from redrive import forks
 from redrive.clock import Clock, SystemClock
-from redrive.errors import StoreClosed, StoreOutcomeUnknown, StoreUnreachable
+from redrive.errors import StoreClosed, StoreError, StoreOutcomeUnknown, StoreUnreachable
 from redrive.stores.drivers.postgres import listener
 from redrive.stores.drivers.postgres.aio import AsyncRunner
 from redrive.stores.drivers.postgres.settings import PostgresSettings
-from redrive.stores.operations.admin import identify
+from redrive.stores.drivers.postgres.timeline import SERVER, Timeline
+from redrive.stores.operations.admin import identify, server
 from redrive.stores.query import Operation, R
 from redrive.stores.store import Store
 
@@ -87,6 +88,26 @@ class PostgresStore(Store, forks.Member):
             return await external.arun_on(using, operation, self.settings, self._uid)
         return await aio.run(operation, self._should_notify)
 
+    @property
+    def era(self) -> int:
+        """The number of times that the server was replaced; see `Store.era`."""
+        return self._timeline.era
+
+    def on_new_era(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call a function when another server has taken over; see `Store.on_new_era`."""
+        self._timeline.listeners.append(listener)
+        return lambda: self._timeline.listeners.remove(listener)
+
+    def look_at_server(self, timeout: float) -> None:
+        """Read the server through a pool in front of it, whose connections do not show that it was replaced."""
+        if self.settings.pgbouncer and self._timeline.server == SERVER:
+            try:
+                here = self.run(server(), timeout=timeout)
+            except StoreError as error:
+                self._timeline.refused(getattr(error.__cause__, "sqlstate", None))
+            else:
+                self._timeline.meet(here)
+
     def begin(self) -> PostgresTransaction:
         """Begin a transaction on a connection of psycopg, for a handler; see `Store.begin`.
 
@@ -154,7 +175,7 @@ class PostgresStore(Store, forks.Member):
             from redrive.stores.drivers.postgres.sync import SyncRunner
 
             with self._lock:
-                self._sync = self._sync or SyncRunner(self.settings)
+                self._sync = self._sync or SyncRunner(self.settings, self._timeline)
         return self._sync
 
     def _lent(self) -> PostgresTransactions:
@@ -169,7 +190,8 @@ class PostgresStore(Store, forks.Member):
 
     def _open(self) -> None:
         self._sync = self._transactions = None
-        self._aio = AsyncRunner(self.settings)
+        self._timeline = Timeline()
+        self._aio = AsyncRunner(self.settings, self._timeline)
         self._pid = os.getpid()
 
     @contextlib.contextmanager

@@ -25,6 +25,7 @@ from redrive.stores.drivers.postgres.script import Script, Statement, full_scrip
 from redrive.stores.drivers.postgres.servers import Address, Attempt, NoServer, Search, Servers, Session, no_answer
 from redrive.stores.drivers.postgres.settings import SHORTEST, PostgresSettings
 from redrive.stores.drivers.postgres.statements import STATE, compiled, durability, session
+from redrive.stores.drivers.postgres.timeline import Timeline
 from redrive.stores.query import Compound, Operation, Query, R, Rows, Statements
 from redrive.stores.values.postgres import decoder
 
@@ -53,6 +54,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         until: instant of the monotonic clock by which an answer must have come, if that is earlier.
         servers: those of which it has one.
         address: its server.
+        era: that of the store when it was opened.
         turn: the turn of the servers when it was opened.
         limit: seconds without an answer after which it asks whether its server is there.
     """
@@ -62,6 +64,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     servers = Servers()
     address = Address("")
     turn = 0
+    era = 0
     limit = math.inf
 
     @property
@@ -197,6 +200,19 @@ def _session(connection: Connection, settings: PostgresSettings) -> Session[Conn
     return Session(connection, standby, read_only)
 
 
+def begin_session(connection: Connection, settings: PostgresSettings, timeline: Timeline) -> None:
+    """Set the settings of a session, and record its server."""
+    cursor = connection.own_cursor
+    try:
+        cursor.execute(session(settings, timeline.server), prepare=False)
+    except psycopg.Error as error:
+        if not timeline.refused(error.sqlstate):
+            raise
+        cursor.execute(session(settings), prepare=False)
+    row = cursor.fetchone()
+    connection.era = timeline.meet(None if row is None else row[-1])
+
+
 def drive(
     connection: psycopg.Connection[Any],
     steps: Statements[R],
@@ -283,8 +299,9 @@ def read(
 class SyncRunner:
     """A pool of connections that runs operations; each connection is used by one thread at a time."""
 
-    def __init__(self, settings: PostgresSettings) -> None:
+    def __init__(self, settings: PostgresSettings, timeline: Timeline) -> None:
         self._settings = settings
+        self._timeline = timeline
         # Not a semaphore, which is a condition with more Python code around it.
         self._lock = threading.RLock()  # a signal handler or a finalizer may enqueue in the middle of another call
         self._given_back = threading.Condition(self._lock)
@@ -308,7 +325,7 @@ class SyncRunner:
         except StopIteration as stop:
             answer: R = stop.value
             return answer
-        connection, cursor, rows = self._checkout(first, first_until)
+        connection, cursor, rows = self._checkout(first, first_until, operation.era)
         connection.until = until
         try:
             return _run(cursor, script, self._settings, rows, functools.partial(self._close_spent, connection))
@@ -326,7 +343,7 @@ class SyncRunner:
         for connection in idle:
             connection.close()
 
-    def _checkout(self, first: Statement, until: float) -> tuple[Connection, Cursor, Rows]:
+    def _checkout(self, first: Statement, until: float, era: int | None) -> tuple[Connection, Cursor, Rows]:
         """Take a connection and execute the first statement on it; skip connections that died while they were idle."""
         taken = False
         try:
@@ -337,7 +354,7 @@ class SyncRunner:
                 taken = True
             while True:
                 idle = self._pop()
-                if idle is not None and (idle.turn != self._settings.servers.turn or _has_ended(idle)):
+                if idle is not None and (not self._is_current(idle) or _has_ended(idle)):
                     idle.close()
                     continue
                 connection = idle or connect(self._settings, until=until)
@@ -345,7 +362,8 @@ class SyncRunner:
                 cursor, commits = connection.own_cursor, None
                 try:
                     if idle is None and not self._settings.pgbouncer:
-                        _execute(cursor, Statement(session(self._settings)))
+                        begin_session(connection, self._settings, self._timeline)
+                    self._timeline.check(era, self._settings)
                     commits = first.commits
                     return connection, cursor, _execute(cursor, first)
                 except BaseException as error:
@@ -416,11 +434,13 @@ class SyncRunner:
         if connection is not None:
             connection.close()
 
+    def _is_current(self, connection: Connection) -> bool:
+        return connection.turn == self._settings.servers.turn and connection.era == self._timeline.era
+
     def _is_usable(self, connection: Connection) -> bool:
         """Return True if the next operation may use a connection."""
         # That of a closed connection is UNKNOWN.
-        is_idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
-        if not is_idle or connection.turn != self._settings.servers.turn:
+        if connection.pgconn.transaction_status != TransactionStatus.IDLE or not self._is_current(connection):
             return False
         # A pool that gives each transaction another session reports the state of one that it had before.
         return self._settings.pgbouncer or not connection.is_read_only
@@ -451,7 +471,7 @@ class MigrationCursor:
         """Return the statements before the version is read."""
         return (
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-            f'SET LOCAL search_path TO "{self._settings.schema}"; {durability(self._settings, local=True)}',
+            f'SET LOCAL search_path TO "{self._settings.schema}"; {durability(self._settings)}',
         )
 
     @property
