@@ -96,6 +96,14 @@ EVENTS = {
     "worker 3: sweeping failed, 2 times in a row: KeyError: 'b'": (
         observe.WorkerDutyFailed(**WORKER, duty="sweeping", error="KeyError: 'b'", failures=2)
     ),
+    "worker 3: another database server has taken over; until then it was worker 2; 5 attempts are given back, 1 go on; "
+    "lost with the last moment of the server before: 1 starts and 0 ends of attempts": (
+        observe.WorkerServerReplaced(**WORKER, before=2, dropped=5, kept=1, starts_lost=1, ends_lost=0)
+    ),
+    "worker 3: another database server has taken over; until then it was worker 2; 0 attempts are given back; "
+    "lost with the last moment of the server before: no start or end": (
+        observe.WorkerServerReplaced(**WORKER, before=2, dropped=0, kept=0, starts_lost=0, ends_lost=0)
+    ),
     "worker 3 has stopped; 2 handlers do not stop": observe.WorkerStopped(**WORKER, abandoned=2),
 }
 LEVELS = {
@@ -107,6 +115,7 @@ LEVELS = {
         observe.JobHeld,
         observe.RefreshAttemptFailed,
         observe.WorkerDutyFailed,
+        observe.WorkerServerReplaced,
     },
     logging.DEBUG: {
         observe.JobParked,

@@ -17,7 +17,7 @@ from redrive.app.tasks.job import Job
 from redrive.clock import Clock, SystemClock
 from redrive.engine.lifecycle import FINAL
 from redrive.engine.outcome import Failed, Outcome
-from redrive.engine.records import Claim
+from redrive.engine.records import Claim, Process
 from redrive.policy import Failure
 from redrive.runtime.executor import Executor
 from redrive.runtime.registration import WorkerRegistration
@@ -68,15 +68,13 @@ class Registered(WorkerRegistration):
     def __init__(self, app: App, worker: int = 1, queues: Sequence[str] | None = None) -> None:
         super().__init__(app, concurrency=9, queues=queues)
         self.app, self.id, self.renewals = app, worker, 0
+        # It has registered without a process.
+        self._process = Process("here", 1, None)
 
-    def renew_soon(self) -> None:
+    def renew_soon(self, number: int) -> None:
         """Count it."""
+        assert self.id == number
         self.renewals += 1
-
-    async def renew(self) -> None:
-        """Count it, and take a new id."""
-        self.renewals += 1
-        self.id = await asyncio.to_thread(register, self.app, lease_for=LONG)
 
 
 class Recorded:

@@ -231,14 +231,21 @@ def test_the_claimer_backs_off_while_the_store_is_unreachable(app: App, monkeypa
     assert pytest.approx(0.1 + 0.2 + 0.4) == bench.rests.monotonic()
 
 
-def test_an_unregistered_worker_registers_again(app: App):
-    """Under a new id it claims as before."""
+def test_an_unregistered_worker_registers_again(app: App, monkeypatch: pytest.MonkeyPatch):
+    """Ask for a new registration, and claim as before under the new id."""
     bench = ClaimerFixture(app)
     bench.registration.id = 99
+    asked: list[int] = []
+
+    def renew_soon(number: int) -> None:
+        asked.append(number)
+        bench.registration.id = register(app)
+
+    monkeypatch.setattr(bench.registration, "renew_soon", renew_soon)
     enqueue(app, 1)
     asyncio.run(bench.until(1))
 
-    assert (1, [1]) == (bench.registration.renewals, bench.jobs)
+    assert ([99], [1]) == (asked, bench.jobs)
 
 
 # ----------------------------------------------------------------------------------------------------- child processes

@@ -14,10 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from redrive import App
+from redrive.clock import SystemClock
 from redrive.engine.records import Process
 from redrive.errors import StoreError
 from redrive.runtime import registration
-from redrive.runtime.dead_workers import LOOK, DeadWorkers
+from redrive.runtime.dead_workers import LOOK, DeadWorkers, Rescuer
 from redrive.stores.operations import workers
 from redrive.testing import VirtualClock
 from tests.runtime.helpers import LONG, Registered, app_on, repeat, take
@@ -93,6 +94,7 @@ class Registry:
         self.store = self
         self.now = app.now
         self.terms = app.terms
+        self.settled = app.settled
 
     async def arun(self, operation: Any) -> Any:
         """Return the next prescribed answer; pass all other operations to the store."""
@@ -178,6 +180,56 @@ def looks(app: App, *locked: Any) -> Registry:
             beaten = worker.heartbeat_at + beat * at if each == "beaten" else worker.heartbeat_at
             registry.looks.append((replace(worker, locked=each is True, heartbeat_at=beaten),))
     return registry
+
+
+@pytest.mark.parametrize("session", [0.0, float("-inf")], ids=["young", "old"])
+def test_a_free_lock_is_no_sign_to_a_young_session(app: App, session: float):
+    """Right after the session of the observer has begun again, all locks may be free: only the heartbeat decides."""
+    number = running(app, register(app, lock_id=7))
+    registry = looks(app, False, False)
+    dead = DeadWorkers(registry, Registered(app, 99), session=lambda: session + SystemClock.monotonic())
+    asyncio.run(twice(dead))
+
+    assert ("running" if session == 0.0 else "ready") == app.job(number).state
+
+
+async def twice(dead: DeadWorkers) -> None:
+    """Look two times."""
+    await dead.look()
+    await dead.look()
+
+
+def test_a_free_lock_is_no_sign_to_a_worker_whose_own_lock_is_free(app: App):
+    """A worker whose own lock has vanished, with that of the other one, takes nothing for the time of a lease."""
+    me, other = register(app, lock_id=6), register(app, lock_id=7)
+    number = running(app, other)
+    both, registry = app.workers.select(), Registry(app)
+    registry.looks = [[replace(each, locked=each.id == me and place > 0) for each in both] for place in range(3)]
+    dead = DeadWorkers(registry, Registered(app, me))
+
+    async def run() -> None:
+        await dead.look()
+        await twice(dead)
+
+    asyncio.run(run())
+
+    assert "running" == app.job(number).state
+
+
+def test_a_sweep_waits_after_another_server_has_taken_over(app: App):
+    """Take no lease for the time of one, so that workers can register again."""
+    instant = timedelta(microseconds=1)
+    worker = app.store.run(workers.register("w", concurrency=1, lease_for=instant))
+    app.task(name="send")(lambda number: None).enqueue(1)
+    number = take(app, 1, worker=worker, lease_for=instant)[0].id
+    waiting, rescuer = Rescuer(app), Rescuer(app)
+    waiting.wait()
+    states = []
+    for each in (waiting, rescuer):
+        asyncio.run(each.look())
+        states.append(app.job(number).state)
+
+    assert ["running", "ready"] == states
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,7 @@ if TYPE_CHECKING:
         JobSuspended,
         RefreshAttemptFailed,
         WorkerDutyFailed,
+        WorkerServerReplaced,
         WorkerStarted,
         WorkerStopped,
     )
@@ -143,6 +144,7 @@ __all__ = [
     "TopicDelivered",
     "Wait",
     "WorkerDutyFailed",
+    "WorkerServerReplaced",
     "WorkerStarted",
     "WorkerStopped",
     "add",

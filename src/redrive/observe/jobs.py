@@ -30,6 +30,7 @@ event                   emitted when                                            
 `WorkerStarted`         a worker takes jobs from now on
 `WorkerStopped`         it takes no more jobs
 `WorkerDutyFailed`      one of its background duties has failed because of a defect
+`WorkerServerReplaced`  another database server has taken over; it has registered again
 ======================  =======================================================================  ==========
 """
 
@@ -430,6 +431,35 @@ class WorkerStopped(_WorkerEvent, kw_only=True):
     def __str__(self) -> str:
         left = f"; {self.abandoned} handlers do not stop" if self.abandoned else ""
         return f"{self.name} has stopped{left}"
+
+
+class WorkerServerReplaced(_WorkerEvent, kw_only=True):
+    """Another database server has taken over: the worker has dropped its attempts and registered again.
+
+    A standby that replicates asynchronously lacks the last commits of the server before it. What this worker can see of
+    that is counted. No task is the cause: the jobs of dropped attempts run again, with no attempt spent.
+    """
+
+    level: ClassVar[int] = logging.WARNING
+    #: Its id until then.
+    before: int
+    #: The attempts that were stopped. Their jobs were given back.
+    dropped: int
+    #: The attempts that go on, because their jobs must not run twice.
+    kept: int
+    #: The attempts of which the new server lacks the claim: their jobs run again, or are lost.
+    starts_lost: int
+    #: The attempts that have ended, and of which the new server lacks the end: their jobs run again.
+    ends_lost: int
+
+    def __str__(self) -> str:
+        lost = self.starts_lost + self.ends_lost
+        what = f"{self.starts_lost} starts and {self.ends_lost} ends of attempts" if lost else "no start or end"
+        kept = f", {self.kept} go on" if self.kept else ""
+        return (
+            f"{self.name}: another database server has taken over; until then it was worker {self.before}; "
+            f"{self.dropped} attempts are given back{kept}; lost with the last moment of the server before: {what}"
+        )
 
 
 class WorkerDutyFailed(_WorkerEvent, kw_only=True):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from redrive.forks import ForkSafeLock
 from redrive.observe.events import CallDeferred, CallGaveUp, CallRetryScheduled, CallSucceeded, CronEvent, Event
-from redrive.observe.jobs import JobCaught, JobEnqueued, JobEvent, JobStarted, WorkerDutyFailed
+from redrive.observe.jobs import JobCaught, JobEnqueued, JobEvent, JobStarted, WorkerDutyFailed, WorkerServerReplaced
 
 OTHER = "other"
 
@@ -80,8 +80,12 @@ OCCURRENCES = Metric(
     "redrive.cron.occurrences", ("schedule", "outcome"), "Occurrences of crons, by what became of them."
 )
 DUTIES = Metric("redrive.worker.duty.failures", ("duty",), "Failures of background duties of workers.")
+FAILOVERS = Metric("redrive.worker.failovers", (), "Database servers that have taken over, as workers have met them.")
+LOST = Metric(
+    "redrive.worker.failover.lost", ("what",), "Starts and ends of attempts that a server lacked when it took over."
+)
 
-METRICS = (ENQUEUED, CAUGHT, ATTEMPTS, TOOK, WAITED, RETRIES, CALLS, OCCURRENCES, DUTIES)
+METRICS = (ENQUEUED, CAUGHT, ATTEMPTS, TOOK, WAITED, RETRIES, CALLS, OCCURRENCES, DUTIES, FAILOVERS, LOST)
 
 
 def measures(event: Event) -> Iterator[Measure]:  # noqa: C901 - one case for each kind of event
@@ -103,6 +107,10 @@ def measures(event: Event) -> Iterator[Measure]:  # noqa: C901 - one case for ea
             yield Measure(OCCURRENCES, 1, (schedule, event.outcome))
         case WorkerDutyFailed(duty=duty):
             yield Measure(DUTIES, 1, (duty,))
+        case WorkerServerReplaced(starts_lost=starts, ends_lost=ends):
+            yield Measure(FAILOVERS, 1, ())
+            yield Measure(LOST, starts, ("start",))
+            yield Measure(LOST, ends, ("end",))
         case CallRetryScheduled(name=name, rule=rule):
             yield Measure(RETRIES, 1, (name, rule))
         case CallSucceeded(name=name):

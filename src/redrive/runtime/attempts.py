@@ -33,7 +33,7 @@ from redrive.runtime.executor import Executor
 from redrive.runtime.feeders import Feeders
 from redrive.runtime.handlers import was_cancelled
 from redrive.runtime.registration import WorkerRegistration
-from redrive.runtime.settler import Settler
+from redrive.runtime.settler import Settler, is_once
 from redrive.runtime.step_writer import StepWriter
 from redrive.runtime.threads import Pool
 from redrive.runtime.tracing import kept, report_settled
@@ -90,7 +90,7 @@ class Attempts:
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self.ahead = Ahead(app, clock, registration)
-        self.steps = StepWriter(app, clock)
+        self.steps = StepWriter(app, clock, self._era)
         self._executor = Executor(
             app,
             pool,
@@ -102,7 +102,8 @@ class Attempts:
         )
         self._contexts = self._executor.contexts
         self.feeders = self._executor.feeders = Feeders(app, clock, pool, resources)
-        self.settler = Settler(app, clock, self, self.steps, threads=self._executor.threads)
+        self.feeders.era = self._era
+        self.settler = Settler(app, clock, self, self.steps, threads=self._executor.threads, era=self._era)
         self._running: dict[int, asyncio.Task[None]] = {}
         self._open: dict[int, Claim] = {}
         """Attempts that have not ended, by their leases."""
@@ -190,6 +191,19 @@ class Attempts:
     def held(self) -> frozenset[int]:
         """Return the leases of the claimed jobs with ends that are not written. Safe to call from any thread."""
         return frozenset((*self._running, *self.ahead.leases()))
+
+    def _era(self) -> int | None:
+        return self._registration.era
+
+    def drop(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Stop the attempts whose leases are to be given back, because a new server may lack what they rely on.
+
+        Return all leases that are held, and those of attempts that go on: they have begun, and must not run twice.
+        """
+        held = self.held()
+        kept = frozenset(lease_id for lease_id, claim in self._begun.items() if lease_id in held and is_once(claim))
+        self.lost(held - kept)
+        return held, kept
 
     def close(self) -> None:
         """Start nothing more, and have the claimer end."""

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from redrive.app.app import App
 from redrive.app.events import emit_moved, emit_settled, is_first_hold
 from redrive.clock import Clock
@@ -188,20 +190,20 @@ class Claimer:
             began = self._clock.monotonic()
         known = self._cursors if began < self._whole_at and not whole else ()
         free = min(self._attempts.free, scope.room)
-        claimed = await self._app.store.arun(
-            leases.claim(
-                self._registration.id,
-                free,
-                ahead=scope.room - free,
-                lease_for=self._app.terms.lease_for,
-                queues=self._registration.queues,
-                excluded=self._registration.excluded,
-                tasks=scope.tasks,
-                scans=self._scans.get(scope.left_out, ()),
-                cursors=known,
-                now=self._app.now(),
-            )
+        number = self._registration.id
+        operation = leases.claim(
+            number,
+            free,
+            ahead=scope.room - free,
+            lease_for=self._app.terms.lease_for,
+            queues=self._registration.queues,
+            excluded=self._registration.excluded,
+            tasks=scope.tasks,
+            scans=self._scans.get(scope.left_out, ()),
+            cursors=known,
+            now=self._app.now(),
         )
+        claimed = await self._app.store.arun(replace(operation, era=self._registration.era))
         self._scans[scope.left_out] = claimed.scans
         unseen = bool(scope.left_out) and self._filled
         self._filled = not scope.left_out and len(claimed.claims) == scope.room
@@ -212,8 +214,8 @@ class Claimer:
         if not known:
             self._whole_at = ended + min(leases.PATIENCE * (ended - began), leases.FULL_SCAN_AFTER.total_seconds())
         if not claimed.known:
-            await self._registration.renew()
-            return timedelta(0)
+            self._registration.renew_soon(number)
+            return None
         report_held(claimed.held)
         if claimed.claims:
             failpoints.at("after_claim")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from redrive.app.app import App
+from redrive.clock import SystemClock
 from redrive.engine.outcome import Settlement
 from redrive.engine.records import Process, WorkerRecord
 from redrive.runtime import log
@@ -37,10 +38,14 @@ class DeadWorkers:
         registration: WorkerRegistration,
         fleet: Fleet | None = None,
         counted: Callable[[Sequence[Settlement]], None] = uncounted,
+        session: Callable[[], float] = lambda: float("-inf"),
     ) -> None:
         self._app = app
         self._counted = counted
         self._registration = registration
+        self._session = session
+        self._lease = app.terms.lease_for.total_seconds()
+        self._trusted_at = float("-inf")
         self._fleet = fleet or Fleet()
         self._suspects: Mapping[int, datetime] = {}
         self.duty = Duty("detecting dead workers", self._step, shortest=LOOK)
@@ -58,13 +63,20 @@ class DeadWorkers:
     # with a session in the database holds a lock there, which is free a moment after its process has ended. A session
     # can also be lost while the process lives, and is soon back, so that takes two polls in a row without a heartbeat
     # between them.
+    #
+    # When a server is restarted or replaced, or a proxy in front of it, all locks vanish together. So a missing lock is
+    # no sign if it was taken in another life of the server (the query answers None then), nor if the session of this
+    # worker has begun less than a lease ago. Then only the heartbeat decides.
     async def look(self) -> None:
         """Read the heartbeats once, and take the leases of dead workers."""
         found = await self._app.store.arun(workers.workers())
         self._fleet.see(self._registration.id, found)
         others = [each for each in found if each.id != self._registration.id]
         gone = {each.id: "its process is gone" for each in others if _process_is_gone(each)}
-        gone |= dict.fromkeys(self._unlocked_twice(others), "its session in the database is gone")
+        if self._trusts_locks(found):
+            gone |= dict.fromkeys(self._unlocked_twice(others), "its session in the database is gone")
+        else:
+            self._suspects = {}
         if not gone:
             return
         for number, why in gone.items():
@@ -73,6 +85,13 @@ class DeadWorkers:
             leases.sweep(BUDGET, every=self._app.terms.heartbeat_every, gone=gone, now=self._app.now())
         )
         report_moved(self._app, swept, self._counted)
+
+    def _trusts_locks(self, found: Sequence[WorkerRecord]) -> bool:
+        """Return True if the session of this worker has lasted for a lease."""
+        now = SystemClock.monotonic()
+        if any(each.id == self._registration.id and each.locked is False for each in found):
+            self._trusted_at = now + self._lease
+        return now >= max(self._trusted_at, self._session() + self._lease)
 
     def _unlocked_twice(self, others: Sequence[WorkerRecord]) -> list[int]:
         unlocked = {each.id: each.heartbeat_at for each in others if each.locked is False}
@@ -97,11 +116,18 @@ class Rescuer:
         self._fleet = fleet or Fleet()
         self._counted = counted
         self._every = app.terms.heartbeat_every.total_seconds()
+        self._waits_until = float("-inf")
         self.duty = Duty("sweeping", self.look, shortest=self._every)
+
+    def wait(self) -> None:
+        """Take no lease for the time of one, because another server has taken over: workers have to register again."""
+        self._waits_until = SystemClock.monotonic() + self._app.terms.lease_for.total_seconds()
 
     async def look(self) -> float:
         """Take the expired leases, and return the seconds until the next sweep."""
         await self._free()
+        if SystemClock.monotonic() < self._waits_until:
+            return self._every
         while len(await self._sweep()) == BUDGET:
             pass
         return self._fleet.interval(self._every)

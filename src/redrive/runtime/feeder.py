@@ -80,8 +80,10 @@ class Feeder:
         *,
         cut: set[int],
         sample: Callable[[], float] = rng.sample,
+        era: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._app = app
+        self._era = era
         self._clock = clock
         self.claim = claim
         self._subscription = subscription
@@ -339,7 +341,11 @@ class Feeder:
         # Events that handlers have published, and jobs that are due at once, wake other workers.
         wakes = bool(effects or diverted)
         turned = await self._stored(
-            lambda: replace(feed.turn(self.lease, self._record, progress, reading, now=self._app.now()), wakes=wakes)
+            lambda: replace(
+                feed.turn(self.lease, self._record, progress, reading, now=self._app.now()),
+                wakes=wakes,
+                era=self._era(),
+            )
         )
         failpoints.at("after_feed")
         del self.calls.diverted[: len(diverted)], self.calls.effects[: len(effects)]

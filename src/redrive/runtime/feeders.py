@@ -43,6 +43,8 @@ class Feeders:
         self._clock = clock
         self._cut: set[int] = set()
         self.executor = Executor(app, pool, cut_off=self._cut.__contains__, resources=resources)
+        #: Returns the era in which the worker has registered (`redrive.stores.store.Store.era`).
+        self.era: Callable[[], int | None] = lambda: None
         self._running: dict[int, Feeder] = {}
         self._left: dict[str, float] = {}
         self._changed = asyncio.Event()
@@ -109,7 +111,9 @@ class Feeders:
 
     def add(self, claim: Claim, subscription: Subscription, sample: Callable[[], float] = rng.sample) -> Feeder:
         """Return a feeder for which `look` polls."""
-        feeder = Feeder(self._app, self._clock, claim, subscription, self.executor, cut=self._cut, sample=sample)
+        feeder = Feeder(
+            self._app, self._clock, claim, subscription, self.executor, cut=self._cut, sample=sample, era=self.era
+        )
         self._running[claim.lease_id] = feeder
         return feeder
 

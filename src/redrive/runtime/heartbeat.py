@@ -114,9 +114,11 @@ class Heartbeat:
 
     def _beat(self) -> None:
         # Leases that are claimed after this line may be missing from the answer although they are held.
+        self._app.store.look_at_server(self._patience())
         held_before = self._attempts.held()
         began = SystemClock.monotonic()
-        operation = workers.beat(self._registration.id, self._app.terms.lease_for, now=self._app.now())
+        number, birth = self._registration.id, self._registration.birth
+        operation = workers.beat(number, self._app.terms.lease_for, birth=birth, now=self._app.now())
         pulse = self._app.store.run(operation, timeout=self._patience())
         if self._stop.is_set():
             return
@@ -124,10 +126,11 @@ class Heartbeat:
         if pulse.alive:
             self._registration.extended(began)
         else:
-            self._registration.renew_soon()
-        self._lost(held_before - pulse.leases)
+            # Another process may have the id now; then the leases are not those of this worker.
+            self._registration.renew_soon(number)
+        self._lost(held_before - pulse.leases, number)
         self._attempts.asked(pulse.asked)
-        if pulse.leases - held_before - self._attempts.held():
+        if pulse.alive and pulse.leases - held_before - self._attempts.held():
             self._attempts.doubt()
 
     # On PostgreSQL the first call of this thread imports psycopg, which takes 130 ms and holds the GIL. It comes soon
@@ -139,12 +142,14 @@ class Heartbeat:
     def _look(self) -> None:
         held_before = self._attempts.held()
         if held_before:
-            pulse = self._app.store.run(workers.look(self._registration.id), timeout=self._patience())
-            self._lost(held_before - pulse.leases)
+            number = self._registration.id
+            pulse = self._app.store.run(workers.look(number), timeout=self._patience())
+            self._lost(held_before - pulse.leases, number)
             self._attempts.asked(pulse.asked)
 
-    def _lost(self, missing: frozenset[int]) -> None:
-        if missing:
+    def _lost(self, missing: frozenset[int], number: int) -> None:
+        # Leases that are not under the id that was asked for may be under the next one.
+        if missing and self._registration.has_been(number):
             self._attempts.lost(missing)
 
     def _report(self) -> None:

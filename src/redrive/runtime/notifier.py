@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 
 from redrive.app.app import App
-from redrive.clock import Clock
+from redrive.clock import Clock, SystemClock
 from redrive.runtime import rng
 from redrive.runtime.supervision import Duty
 
@@ -24,6 +24,7 @@ class Notifier:
 
     Attributes:
         lock_id: the number of the lock that is held while the store is watched; None if the store has no such locks.
+        since: the instant of the monotonic clock at which it began to watch again; minus infinity if it never stopped.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Notifier:
         self._idle = idle
         self._again = again
         self.lock_id: int | None = None
+        self.since = float("-inf")
         self._app = app
         self._clock = clock
         self._changed = changed
@@ -62,8 +64,11 @@ class Notifier:
             await anext(news, None)
         except BaseException:
             self._news = None
+            self.since = float("inf")
             await news.aclose()
             raise
+        if self.since == float("inf"):
+            self.since = SystemClock.monotonic()
         self._changed()
         return 0.0
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from msgspec import structs
+from msgspec.structs import replace
+
 from redrive.app.app import App
 from redrive.engine.records import Process
-from redrive.runtime import log
+from redrive.runtime import rng
 from redrive.stores.operations import queues, workers
+from redrive.stores.operations.workers import Registrant
 from redrive.version import __version__
 
 _PROC = Path("/proc")
@@ -26,6 +30,8 @@ class WorkerRegistration:
     Attributes:
         name: its host and process.
         ends_at: the end of the worker's lease, as last read by this process; an instant of the monotonic clock.
+        era: that of the store in which the worker has registered; None before. What it writes relies on that.
+        gone: called in any thread when the database has no row of the worker any more.
         renewed: called in the event loop after the worker has registered again.
     """
 
@@ -45,7 +51,11 @@ class WorkerRegistration:
         self.excluded = None if excluded is None else tuple(excluded)
         self.queues = None if queues is None else tuple(queues)
         self.ends_at = float("-inf")
+        self.era: int | None = None
+        self.gone: Callable[[], None] = lambda: None
         self.renewed: Callable[[], None] = lambda: None
+        self._process = present()
+        self._renewing = asyncio.Lock()
         self._app = app
         self._concurrency = concurrency
         self._lock_id = lock_id
@@ -53,34 +63,62 @@ class WorkerRegistration:
 
     async def register(self) -> None:
         """Declare the queues and the subscriptions of the app, and insert the row of the worker."""
-        self._loop = asyncio.get_running_loop()
+        era = await self._declare()
+        given = structs.asdict(self._registrant())
+        self.id = await self._app.store.arun(
+            replace(workers.register(given.pop("name"), **given, now=self._app.now()), era=era)
+        )
+        self.era = era
+
+    async def _declare(self) -> int:
+        """Declare the queues and the subscriptions of the app, and return the era in which that began."""
+        era = self._app.store.era
         if self._app.queues.declared:
             await self._app.store.arun(queues.declare(self._app.queues.declared, now=self._app.now()))
         await self._app.topics.adeclare()
-        self.id = await self._app.store.arun(
-            workers.register(
-                self.name,
-                concurrency=self._concurrency,
-                lease_for=self._lease_for,
-                queues=self.queues,
-                excluded=self.excluded,
-                tasks=self._app.served(),
-                process=present(),
-                lock_id=self._lock_id,
-                version=__version__,
-                now=self._app.now(),
-            )
+        return era
+
+    def _registrant(self) -> Registrant:
+        return Registrant(
+            self.name,
+            concurrency=self._concurrency,
+            lease_for=self._lease_for,
+            queues=self.queues,
+            excluded=self.excluded,
+            tasks=self._app.served(),
+            process=self._process,
+            lock_id=self._lock_id,
+            version=__version__,
         )
 
-    async def renew(self) -> None:
-        """Register again, because the database has no row of this worker any more."""
-        log.warning("the database has no worker %d any more; registering again", self.id)
-        await self.register()
-        self.renewed()
+    @property
+    def birth(self) -> str | None:
+        """The birth of the process, which identifies the worker with its id."""
+        return self._process.birth
 
-    def renew_soon(self) -> None:
-        """Register again, in the event loop. Safe to call from any thread."""
-        asyncio.run_coroutine_threadsafe(self.renew(), self._loop)
+    async def renew(self, held: Collection[int], kept: Collection[int]) -> frozenset[int]:
+        """Register again under another id; give back the leases that are held, but for those that are kept.
+
+        Return the leases that the database has under the earlier id.
+        """
+        async with self._renewing:
+            era, given = await self._declare(), self._registrant()
+            salt = rng.salt(workers.SALT_BITS)
+            renewal = workers.renew(self.id, given, held, kept, salt=salt, now=self._app.now())
+            renewed = await self._app.store.arun(replace(renewal, era=era))
+            self.id, self.era = renewed.id, era
+        self.renewed()
+        return renewed.leases
+
+    def has_been(self, number: int) -> bool:
+        """Return True if the worker had this id until now. Safe to call from any thread."""
+        # The lock first: it is held until the new id is known.
+        return not self._renewing.locked() and self.id == number
+
+    def renew_soon(self, number: int) -> None:
+        """Have the worker register again: the database has no row with this id. Safe to call from any thread."""
+        if self.has_been(number):
+            self.gone()
 
     def extended(self, since: float) -> None:
         """Record that the database has extended the lease of the worker. Safe to call from any thread.
@@ -91,7 +129,7 @@ class WorkerRegistration:
 
     async def leave(self) -> None:
         """Record that the worker has stopped; the database gives back the jobs that it still holds."""
-        await self._app.store.arun(workers.leave(self.id, now=self._app.now()))
+        await self._app.store.arun(workers.leave(self.id, birth=self.birth, now=self._app.now()))
 
 
 # A process number is used again, it means another process in another container, and hosts share names. So a process is

@@ -10,6 +10,11 @@ def sample() -> float:
     return random.random()
 
 
+def salt(bits: int) -> int:
+    """Return a random number of so many bits."""
+    return random.getrandbits(bits)
+
+
 def lock_number() -> int:
     """Return a random positive number of 31 bits."""
     return random.randrange(1, 2**31)

@@ -55,6 +55,10 @@ class Scheduler:
         self._latest: datetime | None = None
         self.duty = Duty("scheduling", self._step)
 
+    def again(self) -> None:
+        """Declare the schedules again, because the database may have lost them."""
+        self._declared = False
+
     async def _step(self) -> float:
         if not self._declared:
             await declare(self._app)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from msgspec.structs import replace
 
 from redrive.app.app import App
 from redrive.clock import Clock
+from redrive.engine.origin import is_feeder
 from redrive.engine.outcome import Failed, Outcome, Released
+from redrive.engine.records import Claim
 from redrive.engine.settle import CATCH_AGAIN
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOutcomeUnknown, StoreUnreachable
 from redrive.errors.foreign import summary, trace
@@ -34,10 +37,18 @@ from redrive.stores.operations.leases import Ending, Settled
 # Endings of one transaction.
 BATCH = 500
 
+# The last ends of attempts that must not run twice, which are kept for `Settler.write_again`.
+REMEMBERED = 1000
+
 # Transactions in which endings that were set aside are written at the same time; the connections of a store are few.
 LANES = 4
 
 _LATER: Final = (StoreBusy, StoreFull, StoreUnreachable, StoreOutcomeUnknown)
+
+
+def is_once(claim: Claim) -> bool:
+    """Return True for a claim of a task whose started attempt must not be followed by another one."""
+    return claim.policy.idempotent is False and not is_feeder(claim.origin)
 
 
 class RunningAttempts(Protocol):
@@ -61,9 +72,18 @@ class Settler:
     """The background duty that writes the ends of attempts."""
 
     def __init__(
-        self, app: App, clock: Clock, attempts: RunningAttempts, steps: StepWriter, *, threads: Threads | None = None
+        self,
+        app: App,
+        clock: Clock,
+        attempts: RunningAttempts,
+        steps: StepWriter,
+        *,
+        threads: Threads | None = None,
+        era: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._app = app
+        self._era = era
+        self._once: deque[Ending] = deque(maxlen=REMEMBERED)
         self._clock = clock
         self._attempts = attempts
         self._threads = threads
@@ -108,6 +128,16 @@ class Settler:
     def unwritten(self) -> tuple[Ending, ...]:
         """The endings without a confirmed write."""
         return (*self._endings, *itertools.chain.from_iterable(self._aside.values()))
+
+    # After such an end is lost with its server, the job would run again, or be dead as lost in flight.
+    async def write_again(self) -> None:
+        """Write the last ends of attempts that must not run twice once more: a new server may lack them.
+
+        An end that is stored already, or whose lease is not current, changes nothing. Raise `StoreError`.
+        """
+        again = tuple(each for each in self._once if not isinstance(each.outcome, Released))
+        if again:
+            await self._app.store.arun(leases.settle(again, now=self._app.now()))
 
     async def close(self) -> None:
         """Stop writing the endings that have been set aside."""
@@ -161,7 +191,8 @@ class Settler:
         try:
             failpoints.at("before_settle")
             batch, stopped = self._marked(batch), frozenset(self._stopped)
-            settled = await self._app.store.arun(leases.settle(batch, stopped=stopped, now=self._app.now()))
+            operation = leases.settle(batch, stopped=stopped, now=self._app.now())
+            settled = await self._app.store.arun(replace(operation, era=self._era()))
         except _LATER as error:
             log.warning("settling %d attempts waits: %s", len(batch), error)
             return error
@@ -170,6 +201,8 @@ class Settler:
         failpoints.at("after_settle")
         self._stopped -= stopped
         for ending in batch:
+            if is_once(ending.claim):
+                self._once.append(ending)
             if ending.unstopped:
                 self.let_go(ending.claim.lease_id)
         self._attempts.settled(batch, settled)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.app.app import App
 from redrive.clock import Clock
@@ -53,10 +54,14 @@ class StepWriter:
 
     Attributes:
         duties: the writers, which take turns.
+
+    Args:
+        era: returns the era in which the worker has registered (`redrive.stores.store.Store.era`).
     """
 
-    def __init__(self, app: App, clock: Clock) -> None:
+    def __init__(self, app: App, clock: Clock, era: Callable[[], int | None] = lambda: None) -> None:
         self._app = app
+        self._era = era
         self._clock = clock
         self._steps: list[_StepWrite] = []
         self._under_way: set[_StepWrite] = set()
@@ -110,7 +115,8 @@ class StepWriter:
         while True:
             try:
                 failpoints.at("before_settle")
-                written = await self._app.store.arun(steps.record([each.batch for each in batch], now=self._app.now()))
+                rows = steps.record([each.batch for each in batch], now=self._app.now())
+                written = await self._app.store.arun(replace(rows, era=self._era()))
             except (StoreBusy, StoreFull, StoreUnreachable, StoreOutcomeUnknown) as error:
                 tries += 1
                 log.warning("recording %d steps waits: %s", len(batch), error)

@@ -32,6 +32,7 @@ from redrive.runtime.machines import MachineTurns
 from redrive.runtime.notifier import Notifier
 from redrive.runtime.pruner import Pruner
 from redrive.runtime.registration import WorkerRegistration
+from redrive.runtime.renewal import Renewal
 from redrive.runtime.run_wakes import RunWakes, workflows
 from redrive.runtime.scheduler import Scheduler
 from redrive.runtime.supervision import Duty, Reporter, Supervisor, cancel, first, rest
@@ -331,13 +332,14 @@ class Worker:
 
     async def _work(self, notifier: Notifier, registration: WorkerRegistration, attempts: Attempts) -> None:
         reporter = Reporter(self._app, registration)
-        registration.renewed = reporter.again
         supervisor = Supervisor(self._clock, reporter.failed, reporter.changed)
         heartbeat = Heartbeat(self._app, registration, attempts, supervisor)
         claimer = Claimer(
             self._app, self._clock, registration, attempts, idle=self._idle, quota=self._quota, fleet=self._fleet
         )
         crashed = False
+        duties = self._duties(registration, attempts, reporter, notifier)
+        renewal = Renewal(self._app, registration, attempts, self._rescuer.wait)
         heartbeat.start()
         try:
             await self._serve(
@@ -345,7 +347,8 @@ class Worker:
                 claimer,
                 attempts,
                 [
-                    *self._duties(registration, attempts),
+                    *duties,
+                    renewal.duty,
                     *attempts.steps.duties,
                     notifier.duty,
                     reporter.duty,
@@ -357,18 +360,29 @@ class Worker:
             crashed = not self.stopping.is_set()
             raise
         finally:
+            renewal.close()
             heartbeat.stop()
             attempts.cancel_all()
             await self._sign_off(registration, attempts, crashed=crashed)
 
-    def _duties(self, registration: WorkerRegistration, attempts: Attempts) -> list[Duty]:
+    def _duties(
+        self, registration: WorkerRegistration, attempts: Attempts, reporter: Reporter, notifier: Notifier
+    ) -> list[Duty]:
         """Return the duties beside the heartbeat, claiming, settling, watching and reporting."""
         fleet, counted = self._fleet, attempts.counting.add
-        duties = [Rescuer(self._app, fleet, counted).duty, DeadWorkers(self._app, registration, fleet, counted).duty]
+        self._rescuer = Rescuer(self._app, fleet, counted)
+        dead = DeadWorkers(self._app, registration, fleet, counted, session=lambda: notifier.since)
+        duties = [self._rescuer.duty, dead.duty]
         duties += [Timeouts(self._app, fleet, counted).duty, attempts.counting.duty]
         duties += [Pruner(self._app, self._clock, registration).duty, BulkRunner(self._app, fleet).duty]
         duties += [Checkpointer(self._app, self._clock).duty, Timekeeper(self._app).duty]
         scheduler = Scheduler(self._app, fleet)
+
+        def renewed() -> None:
+            reporter.again()
+            scheduler.again()
+
+        registration.renewed = renewed
         if self._app.machines.declared:
             machines = self._machines = MachineTurns(self._app, self._clock, fleet)
             duties.append(machines.duty)

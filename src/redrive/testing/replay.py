@@ -175,6 +175,7 @@ class _NoRecorder:
     """Ends the replay where it would write."""
 
     before: StepMark | None = None
+    gap = False
 
     async def record(self, ends: Sequence[StepEnd], values: bytes | None) -> tuple[Sequence[StepRecord], RunFlags]:  # noqa: ARG002 - a part of the protocol
         raise BranchDropped

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded
-from redrive.engine.records import Hold, WorkerRecord
-from redrive.stores.operations import workers
+from redrive.engine.records import Claim, Hold, Process, WorkerRecord
+from redrive.stores.drivers.postgres.settings import parse_url
+from redrive.stores.operations import checks, workers
 from redrive.stores.operations.workers import Pulse
+from tests import postgres
 from tests.stores.helpers import T0, Harness, failed, new, seconds
 
 
@@ -175,3 +178,87 @@ def test_working_sessions_are_not_stuck(store: Harness):
 
     assert 0 == store.do(workers.end_stuck(seconds(0)))
     assert State.RUNNING == store.job(held.id).state
+
+
+def born(store: Harness, birth: str, **options: object) -> int:
+    """Register a worker in a process with this birth."""
+    process = Process("host", 7, birth)
+    return store.do(workers.register("w", concurrency=4, lease_for=seconds(15), process=process, now=T0, **options))
+
+
+def beaten(store: Harness, worker: int, birth: str) -> bool:
+    """Send a heartbeat from a process; return True if the worker is registered."""
+    return store.do(workers.beat(worker, seconds(60), birth=birth, now=store.now)).alive
+
+
+def test_only_the_process_of_a_worker_extends_its_lease(store: Harness):
+    """Refuse the heartbeat of another process with the same id, which a sequence that goes back hands out twice."""
+    worker = born(store, "first")
+    answers = [beaten(store, worker, each) for each in ("second", "first")]
+
+    assert [False, True] == answers
+    assert [T0 + seconds(60)] == [each.expires_at for each in all_of(store)]
+
+
+def test_only_the_process_of_a_worker_signs_it_off(store: Harness):
+    """Give back nothing, and keep the row, if another process with the same id leaves."""
+    worker = born(store, "first")
+    claim = store.take(new(), worker=worker)
+    given = [store.do(workers.leave(worker, birth=each, now=store.now)) for each in ("second", "first")]
+
+    assert [[], [claim.id]] == given
+    assert () == all_of(store)
+
+
+def again(store: Harness, worker: int, birth: str, held: Sequence[Claim], kept: Sequence[Claim]) -> workers.Renewed:
+    """Register a worker again."""
+    given = workers.Registrant("w", 4, seconds(15), process=Process("host", 7, birth), lock_id=3)
+    leases = [[claim.lease_id for claim in each] for each in (held, kept)]
+    return store.do(workers.renew(worker, given, *leases, salt=5, now=store.now))
+
+
+def test_a_worker_that_registers_again_gives_back_what_it_does_not_keep(store: Harness):
+    """Give back leases with no attempt spent, those of lost ends too; move the kept ones to an id with random bits."""
+    worker = born(store, "first")
+    held, ended, kept = (store.take(new(), worker=worker) for _ in range(3))
+    renewed = again(store, worker, "first", [held, kept], [kept])
+    (row,) = all_of(store)
+
+    assert (5, True, renewed.id) == (renewed.id & (2**workers.SALT_BITS - 1), renewed.id > 2**32, row.id)
+    assert {held.lease_id, ended.lease_id, kept.lease_id} == renewed.leases
+    assert [(State.READY, 0, 0), (State.READY, 0, 0), (State.RUNNING, 1, 0)] == [
+        (job.state, job.attempt, job.crashes) for job in (store.job(each.id) for each in (held, ended, kept))
+    ]
+    assert {kept.lease_id} == store.do(workers.held(renewed.id))
+    assert State.SUCCEEDED is store.end(kept).state
+    assert () == store.do(checks.check()).findings
+
+
+def test_leases_under_an_id_that_another_process_has_are_left_alone(store: Harness):
+    """Give back the leases that the worker holds, and no others; the row stays."""
+    worker = born(store, "second")
+    mine, other = (store.take(new(), worker=worker) for _ in range(2))
+    renewed = again(store, worker, "first", [mine], [])
+
+    assert ({mine.lease_id}, {worker, renewed.id}) == (renewed.leases, {each.id for each in all_of(store)})
+    assert [State.READY, State.RUNNING] == [store.job(each.id).state for each in (mine, other)]
+
+
+def test_a_missing_lock_is_no_sign_in_another_life_of_the_server():
+    """A lock counts as missing only in the life of the server in which the worker was seen to hold it."""
+    with postgres.lent() as url, postgres.connect() as connection:
+        store = Harness(url, "sync")
+        worker = born(store, "first", lock_id=41)
+        at_first = [each.locked for each in all_of(store)]
+        schema = parse_url(url).schema
+        connection.execute(f'SET search_path = "{schema}"')
+        connection.execute("UPDATE redrive_workers SET locked_in = locked_in - interval '1 s'")
+        restarted = [each.locked for each in all_of(store)]
+        beaten(store, worker, "first")
+        without = [each.locked for each in all_of(store)]
+        connection.execute("SELECT pg_advisory_lock('redrive_meta'::regclass::oid::integer, 41)")
+        beaten(store, worker, "first")
+        held = [each.locked for each in all_of(store)]
+        store.close()
+
+    assert [[False], [None], [None], [True]] == [at_first, restarted, without, held]

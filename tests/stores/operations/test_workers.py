@@ -31,6 +31,7 @@ def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
         "pid": None,
         "birth": None,
         "lock_id": None,
+        "is_locked": False,
         "version": None,
         "now": T0,
         "expires_at": T0 + seconds(15),

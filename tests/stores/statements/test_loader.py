@@ -11,7 +11,7 @@ def test_a_statement_has_the_text_of_its_dialect():
     """A statement that is written for each dialect has the text under the name of the dialect, without its head."""
     texts = [loader.statements(dialect)["heartbeat"] for dialect in ("postgres", "sqlite")]
 
-    assert all(text.startswith("UPDATE redrive_workers SET\n") and text.endswith("\nRETURNING id") for text in texts)
+    assert all(text.startswith("UPDATE redrive_workers ") and text.endswith("\nRETURNING id") for text in texts)
     assert ["greatest(" in text for text in texts] == ["max(" not in text for text in texts] == [True, False]
 
 

@@ -15,13 +15,13 @@ from redrive.app.flows.workflow import Workflow
 from redrive.app.tasks.failures import ERROR_TEXT, clean
 from redrive.clock import SystemClock
 from redrive.engine.lease import limit_of
-from redrive.engine.outcome import Held, Outcome, Unreadable
+from redrive.engine.outcome import Held, Outcome, Released, Unreadable
 from redrive.engine.records import Claim
 from redrive.engine.replay import describe_run
 from redrive.engine.runs import RunState
 from redrive.engine.steps import StepBatch, StepsWritten
 from redrive.errors import ConfigurationError, PayloadError
-from redrive.runtime import layers
+from redrive.runtime import layers, log
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.handlers import TimeLimits
 from redrive.runtime.runs.body import BodyCalls
@@ -82,6 +82,9 @@ def _carry_out(conductor: Conductor, branch: Branch, asked: OneCall) -> Coroutin
             return run_group(conductor, branch, asked)
 
 
+_GAP = "the database has lost a recorded step, as after a failover; the run is replayed from what is stored"
+
+
 class RunAttempts:
     """Runs the bodies of workflows in one worker.
 
@@ -138,15 +141,20 @@ class RunAttempts:
         token, layer = EFFECTS.set(None), layers.begin(workflow.name, claim.policy, claim.claimed_at)
         try:
             within = functools.partial(self._limits.within, limit_of(claim.policy))
-            return await Pass(conductor).run(arguments, within, expired=expired)
+            outcome = await Pass(conductor).run(arguments, within, expired=expired)
         except BaseException as error:
             if issubclass(type(error), asyncio.CancelledError) and self._cut_off(claim.lease_id):
                 raise
-            return conductor.errors.outcome_of(error)
+            outcome = conductor.errors.outcome_of(error)
         finally:
             EFFECTS.reset(token)
             layers.end(layer)
             del self._running[claim.lease_id]
+        if conductor.recorder.gap:
+            # Whatever the body has made of that: it is the database that has failed, and not the code.
+            log.warning("%s: %s", conductor.describe(), _GAP)
+            return Released(_GAP)
+        return outcome
 
     def _conductor(self, claim: Claim, code: Workflow[Any, Any, Any], state: RunState) -> Conductor:
         clock, threads = self._app.clock, self._threads

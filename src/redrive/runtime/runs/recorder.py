@@ -30,9 +30,11 @@ class Recorder(Protocol):
 
     Attributes:
         before: the last row that it has seen recorded; None before the first one.
+        gap: True if the database has lost such a row.
     """
 
     before: StepMark | None
+    gap: bool
 
     async def record(
         self, ends: Sequence[StepEnd], values: bytes | None
@@ -78,6 +80,7 @@ class StoreRecorder:
         self._clock = clock
         self._in_thread = in_thread
         self.before: StepMark | None = None
+        self.gap = False
 
     async def record(
         self, ends: Sequence[StepEnd], values: bytes | None
@@ -101,7 +104,8 @@ class StoreRecorder:
         return row
 
     def _lost(self, answer: StepsAnswer) -> LeaseLost:
-        why = "the database has lost a step of it" if answer is StepsAnswer.GAP else "another worker has the run"
+        self.gap = self.gap or answer is StepsAnswer.GAP
+        why = "the database has lost a step of it" if self.gap else "another worker has the run"
         return LeaseLost(f"the attempt {self._claim.id}.{self._claim.lease_id} is over: {why}")
 
     async def arrived(self) -> RunNews | None:

@@ -20,6 +20,9 @@ from redrive.stores.query import Query, Statements, reads, wakes, writes
 # It equals the timeout for a transaction that is idle between two statements.
 STUCK = timedelta(seconds=5)
 
+# The random bits in the id of a worker that has registered again.
+SALT_BITS = 32
+
 
 Asked: TypeAlias = Literal["cancel", "pause"]
 """A request of an operator to a run."""
@@ -31,6 +34,37 @@ class Pulse(msgspec.Struct, frozen=True, gc=False):
     alive: bool  # True if the worker is registered
     leases: frozenset[int]  # the lease ids that it still holds; all its other attempts are lost
     asked: Mapping[int, Asked] = {}  # what operators ask of the runs among these
+
+
+class Registrant(msgspec.Struct, frozen=True, gc=False):
+    """What a worker registers.
+
+    Attributes:
+        name: its name in lists.
+        concurrency: the number of handlers at once.
+        lease_for: the time after which it counts as dead without a heartbeat.
+        queues: the queues that it serves, without those of ``excluded``; None for all. The same for ``tasks``.
+        process: by which other workers see that it is dead; None without one of its own.
+        lock_id: the lock that its session holds in the database, to the same end.
+        version: that of its redrive.
+    """
+
+    name: str
+    concurrency: int
+    lease_for: timedelta
+    queues: Sequence[str] | None = None
+    excluded: Sequence[str] | None = None
+    tasks: Collection[str] | None = None
+    process: Process | None = None
+    lock_id: int | None = None
+    version: str | None = None
+
+
+class Renewed(msgspec.Struct, frozen=True, gc=False):
+    """The result of a worker's registering again: its new id, and the leases that it had by the database."""
+
+    id: int
+    leases: frozenset[int]
 
 
 class ReleasedJob(msgspec.Struct, frozen=True, gc=False):
@@ -56,28 +90,77 @@ def register(
     version: str | None = None,
     now: datetime | None = None,
 ) -> Statements[int]:
-    """Register a worker, and return its id, which is never used again.
+    """Register a worker, and return its id, which is never used again; see `Registrant` for the arguments."""
+    given = Registrant(name, concurrency, lease_for, queues, excluded, tasks, process, lock_id, version)
+    at = yield from instant(now)
+    (number,) = yield from take("worker", 1)
+    yield from _insert(number, given, at, is_locked=lock_id is not None)
+    return number
 
-    ``version`` is that of its redrive; queues and tasks are None for all, without the queues of ``excluded``. Other
-    workers detect its death by its process, which is None without one of its own, and by the lock that its session
-    holds in the database, if any.
+
+def _insert(number: int, given: Registrant, at: datetime, *, is_locked: bool = False) -> Statements[None]:
+    """Insert the row of a worker; ``is_locked`` if its session is known to hold its lock."""
+    process = given.process
+    host, pid, birth = (process.host, process.pid, process.birth) if process else (None, None, None)
+    params = {"id": number, "name": given.name, "concurrency": given.concurrency}
+    params |= ClaimFilter(given.queues, given.tasks, given.excluded).parameters
+    params |= {"host": host, "pid": pid, "birth": birth, "version": given.version}
+    params |= {"lock_id": given.lock_id, "is_locked": is_locked}
+    yield Query("worker_insert", {**params, "now": at, "expires_at": at + given.lease_for})
+
+
+# A worker registers again because its row is gone: others took it for dead, or a standby has taken over that lacks it.
+# In the latter case the sequence has gone back too, and another worker may get, or already have, the id. The random
+# bits make the new id one that no worker has; numbers without them are smaller. The leases under an id that belongs to
+# another process are not this worker's, but those that it holds.
+@wakes
+def renew(
+    before: int,
+    given: Registrant,
+    held: Collection[int],
+    kept: Collection[int],
+    *,
+    salt: int,
+    now: datetime | None = None,
+) -> Statements[Renewed]:
+    """Register a worker again under another id; give back its leases, with no attempt spent, but those that it keeps.
+
+    Args:
+        before: its id until now.
+        given: what it registers.
+        held: the leases that it has claimed.
+        kept: those of attempts that go on.
+        salt: a random number below 2 ** `SALT_BITS`.
+        now: the instant, in tests.
     """
     at = yield from instant(now)
-    (worker_id,) = yield from take("worker", 1)
-    host, pid, birth = (process.host, process.pid, process.birth) if process else (None, None, None)
-    params = {"id": worker_id, "name": name, "concurrency": concurrency}
-    params |= ClaimFilter(queues, tasks, excluded).parameters
-    params |= {"host": host, "pid": pid, "birth": birth, "lock_id": lock_id, "version": version}
-    yield Query("worker_insert", {**params, "now": at, "expires_at": at + lease_for})
-    return worker_id
+    (number,) = yield from take("worker", 1)
+    number = number << SALT_BITS | salt
+    yield from _insert(number, given, at)
+    birth = given.process.birth if given.process else None
+    is_own = yield Query("worker_stop", {"id": before, "birth": birth, "now": at})
+    rows = yield Query("leases_of", {"worker_id": before})
+    leases = frozenset(row[0] for row in rows)
+    if not is_own:
+        leases &= frozenset(held)
+    if adopted := sorted(leases.intersection(kept)):
+        yield Query("worker_adopt", {"id": number, "before": before, "leases": adopted})
+    if left := sorted(leases.difference(kept)):
+        yield from _release(before, left, f"worker {before} registered again", at, due=at)
+    return Renewed(number, leases)
 
 
 @writes
-def beat(worker_id: int, lease_for: timedelta, *, now: datetime | None = None) -> Statements[Pulse]:
-    """Extend the lease of a worker, and never shorten it; raise `ValueError` if `lease_for` is not positive."""
+def beat(
+    worker_id: int, lease_for: timedelta, *, birth: str | None = None, now: datetime | None = None
+) -> Statements[Pulse]:
+    """Extend the lease of a worker, and never shorten it; ``birth`` is that of its process.
+
+    Raise `ValueError` if `lease_for` is not positive.
+    """
     if lease_for <= timedelta(0):
         raise ValueError(f"a heartbeat must extend the lease by more than nothing, got {lease_for}")
-    alive = yield Query("heartbeat", {"id": worker_id, "now": now, "lease_for": lease_for})
+    alive = yield Query("heartbeat", {"id": worker_id, "birth": birth, "now": now, "lease_for": lease_for})
     return (yield from _pulse(worker_id, alive=bool(alive)))
 
 
@@ -112,11 +195,14 @@ def prolong(job_id: int, lease_id: int, timeout_for: timedelta) -> Statements[No
 
 
 @wakes
-def leave(worker_id: int, *, now: datetime | None = None) -> Statements[list[int]]:
-    """Sign a worker off, and give back the jobs that it still holds, with no attempt spent; return their ids."""
+def leave(worker_id: int, *, birth: str | None = None, now: datetime | None = None) -> Statements[list[int]]:
+    """Sign a worker off, and give back the jobs that it still holds, with no attempt spent; return their ids.
+
+    Nothing is changed if another process has the id.
+    """
     at = yield from instant(now)
-    released = yield from _release(worker_id, None, f"worker {worker_id} shut down", at, due=at)
-    yield Query("worker_stop", {"id": worker_id, "now": at})
+    released = yield from _release(worker_id, None, f"worker {worker_id} shut down", at, due=at, birth=birth)
+    yield Query("worker_stop", {"id": worker_id, "birth": birth, "now": at})
     return released
 
 
@@ -133,9 +219,15 @@ def give_back(
 
 
 def _release(
-    worker_id: int, lease_ids: Sequence[int] | None, note: str, at: datetime, *, due: datetime | None = None
+    worker_id: int,
+    lease_ids: Sequence[int] | None,
+    note: str,
+    at: datetime,
+    *,
+    due: datetime | None = None,
+    birth: str | None = None,
 ) -> Statements[list[int]]:
-    params = {"worker_id": worker_id, "leases": lease_ids, "due": due, "note": note}
+    params = {"worker_id": worker_id, "leases": lease_ids, "due": due, "birth": birth, "note": note}
     released: Sequence[ReleasedJob] = yield Query("worker_release", params, into=ReleasedJob)
     keyed = [KeyRequest(job.task, job.key, job.id) for job in released if job.key and job.key_until is KeyUntil.START]
     if keyed:

@@ -11,7 +11,8 @@ FROM (
     SELECT 'lease', (SELECT max(lease_id) >> 20 FROM redrive_jobs WHERE state = 'running'), last_value
     FROM redrive_lease_ids
     UNION ALL
-    SELECT 'worker', (SELECT max(id) FROM redrive_workers), last_value FROM redrive_worker_ids
+    -- Above that are the ids with random bits.
+    SELECT 'worker', (SELECT max(id) FROM redrive_workers WHERE id < 4294967296), last_value FROM redrive_worker_ids
 ) AS used
 WHERE newest > value
 LIMIT :count::bigint
@@ -23,7 +24,7 @@ FROM (
     UNION ALL
     SELECT 'lease', max(lease_id) >> 20 FROM redrive_jobs WHERE state = 'running'
     UNION ALL
-    SELECT 'worker', max(id) FROM redrive_workers
+    SELECT 'worker', max(id) FROM redrive_workers WHERE id < 4294967296
 ) AS used
 JOIN redrive_sequences AS sequence ON sequence.name = used.name
 WHERE newest > value

@@ -1,36 +1,67 @@
 -- The statements of operations/workers.py.
 
+-- fragment: lock_held
+-- True if a session holds the lock of a worker.
+-- postgres
+    EXISTS (
+        SELECT FROM pg_locks
+        WHERE locktype = 'advisory'
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND classid = 'redrive_meta'::regclass
+            AND objid = worker.lock_id::oid
+            AND objsubid = 2
+            AND granted
+    )
+-- sqlite
+    NULL
+
 -- name: worker_insert
 -- Register a worker.
--- both
+-- postgres
+INSERT INTO redrive_workers (
+    id, name, host, pid, birth, lock_id, locked_in, concurrency, queues, excluded, tasks, started_at, heartbeat_at,
+    expires_at, version
+) VALUES (
+    :id::bigint, :name::text, :host::text, :pid::bigint, :birth::text, :lock_id::integer,
+    CASE WHEN :is_locked::boolean THEN pg_postmaster_start_time() END, :concurrency::integer,
+    :queues::text[], :excluded::text[], :tasks::text[], :now::timestamptz, :now, :expires_at::timestamptz,
+    :version::text
+)
+-- sqlite
 INSERT INTO redrive_workers (
     id, name, host, pid, birth, lock_id, concurrency, queues, excluded, tasks, started_at, heartbeat_at, expires_at,
     version
 ) VALUES (
-    :id::bigint, :name::text, :host::text, :pid::bigint, :birth::text, :lock_id::integer, :concurrency::integer,
-    :queues::text[], :excluded::text[], :tasks::text[], :now::timestamptz, :now, :expires_at::timestamptz,
-    :version::text
+    :id, :name, :host, :pid, :birth, :lock_id, :concurrency, :queues, :excluded, :tasks, :now, :now, :expires_at,
+    :version
 )
 
 -- name: heartbeat
 -- Extend the lease of a worker from the present instant, and never shorten it; return its id if it is registered.
+-- After a standby has taken over that lacks the registration, another process may have the id: hence the birth.
 -- On PostgreSQL it is a transaction by itself: if a reply is lost, the row is not locked when the worker tries
 -- again.
 -- transaction: own
 -- postgres
-UPDATE redrive_workers SET
+UPDATE redrive_workers AS worker SET
     heartbeat_at = clock.now,
+    locked_in = CASE
+        WHEN lock_id IS NOT NULL AND locked_in IS DISTINCT FROM pg_postmaster_start_time() AND
+-- include lock_held
+        THEN pg_postmaster_start_time()
+        ELSE locked_in
+    END,
     expires_at = greatest(expires_at, clock.now + :lease_for::interval),
     resumed_at = CASE WHEN 3 * (clock.now - heartbeat_at) >= 2 * :lease_for THEN clock.now ELSE resumed_at END
 FROM (SELECT coalesce(:now::timestamptz, now) AS now FROM redrive_clock) AS clock
-WHERE id = :id::bigint AND stopped_at IS NULL
+WHERE id = :id::bigint AND stopped_at IS NULL AND birth IS NOT DISTINCT FROM :birth::text
 RETURNING id
 -- sqlite
 UPDATE redrive_workers SET
     heartbeat_at = :now,
     expires_at = max(expires_at, :now + :lease_for),
     resumed_at = CASE WHEN 3 * (:now - heartbeat_at) >= 2 * :lease_for THEN :now ELSE resumed_at END
-WHERE id = :id AND stopped_at IS NULL
+WHERE id = :id AND stopped_at IS NULL AND birth IS :birth
 RETURNING id
 
 -- name: leases_of
@@ -58,9 +89,20 @@ UPDATE redrive_workers SET trouble = :trouble::text WHERE id = :id::bigint AND s
 UPDATE redrive_jobs SET timeout_for = :timeout_for::interval WHERE id = :job_id::bigint AND lease_id = :lease_id::bigint
 
 -- name: worker_stop
--- Write that a worker has left.
+-- Write that a worker has left, and return its id, unless another process has it.
+-- postgres
+UPDATE redrive_workers SET stopped_at = :now::timestamptz
+WHERE id = :id::bigint AND stopped_at IS NULL AND birth IS NOT DISTINCT FROM :birth::text
+RETURNING id
+-- sqlite
+UPDATE redrive_workers SET stopped_at = :now WHERE id = :id AND stopped_at IS NULL AND birth IS :birth
+RETURNING id
+
+-- name: worker_adopt
+-- Give these leases of a worker to another one: itself, after it has registered again.
 -- both
-UPDATE redrive_workers SET stopped_at = :now::timestamptz WHERE id = :id::bigint AND stopped_at IS NULL
+UPDATE redrive_jobs SET worker_id = :id::bigint
+WHERE state = 'running' AND worker_id = :before::bigint AND lease_id = ANY (:leases::bigint[])
 
 -- name: worker_release
 -- Give back the jobs that a worker still holds, or those under these leases, with no attempt spent; return them.
@@ -78,6 +120,8 @@ UPDATE redrive_jobs SET
     worker_id = NULL
 WHERE state = 'running' AND worker_id = :worker_id::bigint
     AND (:leases::bigint[] IS NULL OR lease_id = ANY (:leases))
+    -- Another process may have the id; see heartbeat.
+    AND NOT EXISTS (SELECT FROM redrive_workers WHERE id = :worker_id AND birth <> :birth::text)
 RETURNING id, task, key, key_until
 
 -- name: stuck_end
@@ -109,15 +153,10 @@ SELECT
     id, name, host, pid, birth, lock_id, concurrency, queues, tasks, started_at, heartbeat_at, expires_at, stopped_at,
     trouble, version, excluded,
     (SELECT count(*) FROM redrive_jobs WHERE state = 'running' AND worker_id = worker.id) AS running,
-    CASE WHEN lock_id IS NOT NULL THEN EXISTS (
-        SELECT FROM pg_locks
-        WHERE locktype = 'advisory'
-            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-            AND classid = 'redrive_meta'::regclass
-            AND objid = worker.lock_id::oid
-            AND objsubid = 2
-            AND granted
-    ) END AS locked
+    -- A lock that was taken in an earlier life of the server, or on the one before it, has ended with it.
+    CASE WHEN lock_id IS NOT NULL AND locked_in = pg_postmaster_start_time() THEN
+-- include lock_held
+    END AS locked
 FROM redrive_workers AS worker
 WHERE stopped_at IS NULL
 ORDER BY id

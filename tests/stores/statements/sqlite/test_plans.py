@@ -187,6 +187,7 @@ def test_a_sweep_costs_the_same_with_many_jobs(made, kind: str):
 ABSENT = """
     queues tasks hold note attempt failures crashes snoozes by_rule last_delay finished_at reason error forgive queue
     task caught oldest_first unreadable_at finished_before excluded refreshes group fingerprint fingerprints before_at
+    birth
 """
 
 GIVEN: dict[str, object] = {

@@ -43,6 +43,7 @@ CREATE TABLE redrive_workers (
     pid bigint,
     birth text,                           -- distinguishes it from a later process with the same pid on the host
     lock_id integer,                      -- the advisory lock that its session holds
+    locked_in timestamptz,                -- the start of the server in which it was seen to hold it
     concurrency integer NOT NULL CHECK (concurrency > 0),
     queues text[],                        -- NULL: all queues
     excluded text[],                      -- queues that it does not serve

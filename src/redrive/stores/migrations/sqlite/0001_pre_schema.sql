@@ -34,6 +34,7 @@ CREATE TABLE redrive_workers (
     pid INTEGER,
     birth TEXT,                           -- distinguishes it from a later process with the same pid on the host
     lock_id INTEGER,                      -- PostgreSQL: the advisory lock that its session holds
+    locked_in INTEGER,                    -- PostgreSQL: the start of the server in which it was seen to hold it
     concurrency INTEGER NOT NULL CHECK (concurrency > 0),
     queues TEXT,                          -- a JSON list; NULL: all queues
     excluded TEXT,                        -- a JSON list: queues that it does not serve
