@@ -6,8 +6,10 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -163,3 +165,53 @@ def own(folder: Path, *settings: str) -> Iterator[PostgresServer]:
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class Proxy:
+    """A TCP proxy before a server; connections that are open stay with the server to which they were made."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._open = [self._listening]
+        self._threads: list[threading.Thread] = []
+        self.port: int = self._listening.getsockname()[1]
+        self._start(self._accept)
+
+    def close(self) -> None:
+        """End all connections."""
+        for each in self._open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for each in self._open:
+            each.close()
+
+    def _start(self, function: Callable[..., None], *arguments: socket.socket) -> None:
+        self._threads.append(threading.Thread(target=function, args=arguments, daemon=True))
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                server = socket.socket(socket.AF_UNIX)
+                self._open += [client, server]
+                try:
+                    server.connect(str(self.target / ".s.PGSQL.5432"))
+                except OSError:
+                    client.shutdown(socket.SHUT_RDWR)
+                    continue
+                self._start(_copy, client, server)
+                self._start(_copy, server, client)
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    """Copy until one side has ended, and end the other one."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    for each in (source, sink):
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,62 +12,12 @@ import pytest
 from redrive.errors import StoreError
 from tests import postgres
 from tests.acceptance.processes import LONG, Deployment, stage
-from tests.acceptance.servers import PostgresServer, pair
+from tests.acceptance.servers import PostgresServer, Proxy, pair
 
 pytestmark = pytest.mark.acceptance
 
 
 SESSIONS = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-
-
-class Proxy:
-    """A TCP proxy before a server; connections that are open stay with the server to which they were made."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self._open = [self._listening]
-        self._threads: list[threading.Thread] = []
-        self.port: int = self._listening.getsockname()[1]
-        self._start(self._accept)
-
-    def close(self) -> None:
-        """End all connections."""
-        for each in self._open:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join()
-        for each in self._open:
-            each.close()
-
-    def _start(self, function: Callable[..., None], *arguments: socket.socket) -> None:
-        self._threads.append(threading.Thread(target=function, args=arguments, daemon=True))
-        self._threads[-1].start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listening.accept()
-                server = socket.socket(socket.AF_UNIX)
-                self._open += [client, server]
-                try:
-                    server.connect(str(self.target / ".s.PGSQL.5432"))
-                except OSError:
-                    client.shutdown(socket.SHUT_RDWR)
-                    continue
-                self._start(_copy, client, server)
-                self._start(_copy, server, client)
-
-
-def _copy(source: socket.socket, sink: socket.socket) -> None:
-    """Copy until one side has ended, and end the other one."""
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            sink.sendall(data)
-    for each in (source, sink):
-        with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture(name="servers")

@@ -170,7 +170,7 @@ def test_a_run_with_a_lost_step_is_replayed_from_what_is_stored(app: App):
     assert 3 == asyncio.run(work(app, body))
     assert ["first", "second", "first", "second"] == calls
     assert ["1", "2"] == [row.path for row in app.runs.get("flow", "r").timeline()]
-    assert ([], 0) == (app.job(1).attempts[:-1], app.job(1).record.crashes)
+    assert ((), 0) == (app.job(1).attempts[:-1], app.job(1).record.crashes)
 
 
 def test_the_worker_writes_nothing_before_it_has_registered_again(app: App, monkeypatch: pytest.MonkeyPatch):

@@ -151,11 +151,13 @@ class Claimer:
         """Give back leases that the worker does not have. No claim is under way here."""
         if not self._attempts.doubted:
             return
-        worker = self._registration.id
-        unknown = await self._app.store.arun(workers.held(worker)) - self._attempts.held()
+        # After a change of the server they may be attempts whose ends are lost (`redrive.runtime.renewal`).
+        worker, era = self._registration.id, self._registration.era
+        unknown = await self._app.store.arun(replace(workers.held(worker), era=era)) - self._attempts.held()
         if unknown:
             why = f"the reply to the claim of worker {worker} was lost"
-            given = await self._app.store.arun(workers.give_back(worker, unknown, why, now=self._app.now()))
+            back = workers.give_back(worker, unknown, why, now=self._app.now())
+            given = await self._app.store.arun(replace(back, era=era))
             log.warning("the reply to a claim was lost; %d jobs are given back", len(given))
         self._attempts.doubted = False
 
