@@ -57,9 +57,11 @@ _JOBS = """
 """
 _WORKERS = "SELECT id, pid, expires_at, stopped_at FROM redrive_workers"
 
-_ENDS_LEASES = frozenset({"sweep", "cancel", "cancel_all", "leave", "forsake", "fire", "trigger", "lapse", "answer"})
+_ENDS_LEASES = frozenset({
+    "sweep", "cancel", "cancel_all", "leave", "forsake", "renew", "fire", "trigger", "lapse", "answer",
+})  # fmt: skip
 """Operations that end leases which they do not name."""
-_GIVES_BACK = frozenset({"settle", "leave", "forsake", "claim"})
+_GIVES_BACK = frozenset({"settle", "leave", "forsake", "renew", "claim"})
 _STARTS_AGAIN = frozenset({"redrive", "retry"})
 
 

@@ -34,6 +34,7 @@ class SimulatedServer:
     dialect = "sqlite"
     lasting = False
     local = False
+    era = 0
 
     def __init__(self, simulation: Any, process: Process, connection_queue: ConnectionQueue) -> None:
         self._simulation = simulation
@@ -59,6 +60,14 @@ class SimulatedServer:
         if delay := self._simulation.disturbances.after(self._process, operation):
             await asyncio.sleep(delay)
         return result
+
+    def on_new_era(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that does nothing: this server is never replaced."""
+        del listener
+        return lambda: None
+
+    def look_at_server(self, timeout: float) -> None:
+        """Do nothing."""
 
     def begin(self) -> QueuedTransaction:
         """Lend the connection, in a transaction."""
