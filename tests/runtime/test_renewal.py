@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from redrive import App, Flow, observe
+from redrive import App, Context, Flow, observe
 from redrive.errors import StoreUnreachable
 from redrive.stores.drivers.postgres.settings import parse_url
 from redrive.stores.operations import workers
@@ -198,3 +199,33 @@ def test_the_worker_writes_nothing_before_it_has_registered_again(app: App, monk
 
     assert ("sent", []) == (asyncio.run(work(app, body)), refusals)
     assert [1, 1] == calls
+
+
+def test_writes_in_the_transaction_of_a_dropped_attempt_are_not_doubled(app: App, events: list[Replaced]):
+    """Roll back the block of a handler in a thread whose lease was given back, and commit that of its next attempt."""
+    calls: list[int] = []
+
+    @app.task
+    def send(ctx: Context) -> None:
+        calls.append(1)
+        with ctx.transaction() as connection:
+            connection.execute("INSERT INTO receipts VALUES (1)")
+            if len(calls) == 1:
+                take_over(app)
+                assert given_back.wait(PATIENCE)
+
+    given_back = threading.Event()
+
+    async def body() -> None:
+        job = await send.aenqueue()
+        await until(lambda: bool(events))
+        given_back.set()
+        await job.aresult(timeout=PATIENCE)
+
+    with postgres.connect() as connection:
+        connection.execute("DROP TABLE IF EXISTS receipts; CREATE TABLE receipts (number int)")
+        asyncio.run(work(app, body))
+        rows = connection.execute("SELECT count(*) FROM receipts").fetchone()
+        connection.execute("DROP TABLE receipts")
+
+    assert ([1, 1], (1,)) == (calls, rows)

@@ -95,8 +95,10 @@ class PostgresStore(Store, forks.Member):
 
     def on_new_era(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call a function when another server has taken over; see `Store.on_new_era`."""
-        self._timeline.listeners.append(listener)
-        return lambda: self._timeline.listeners.remove(listener)
+        # After a fork the child has others.
+        listeners = self._timeline.listeners
+        listeners.append(listener)
+        return lambda: listeners.remove(listener)
 
     def look_at_server(self, timeout: float) -> None:
         """Read the server through a pool in front of it, whose connections do not show that it was replaced."""
