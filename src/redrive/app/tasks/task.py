@@ -57,6 +57,7 @@ def once_only(function: Callable[Q, C], name: str) -> Callable[Q, C]:
     if is_coroutine_function(function):
 
         async def acalled(*args: Q.args, **kwargs: Q.kwargs) -> object:
+            """Await the function, and mark its failures."""
             refuse_copies(name)
             try:
                 return await cast("Awaitable[object]", function(*args, **kwargs))

@@ -26,6 +26,7 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(function)
         async def arun(*args: object, **kwargs: object) -> Any:
+            """Run the handler with connections that live."""
             await sync_to_async(_reset_connections)()
             try:
                 return await function(*args, **kwargs)

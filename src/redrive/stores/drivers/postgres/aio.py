@@ -277,6 +277,7 @@ async def begin_session(connection: Connection, settings: PostgresSettings, time
     rows = bytearray()
 
     async def receive(data: bytes) -> None:
+        """Keep what the server sends."""
         rows.extend(data)
 
     connection.era = timeline.era
