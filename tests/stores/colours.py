@@ -67,6 +67,7 @@ BOTH = {
     "test_timeouts_are_computed_again_on_request",
     "test_waiting_retries_are_listed_by_their_time",
     "test_what_waits_for_other_code_is_counted",
+    "test_a_worker_that_registers_again_gives_back_what_it_does_not_keep",
     "test_workers_that_left_long_ago_are_forgotten",
     "test_working_sessions_are_not_stuck",
 }

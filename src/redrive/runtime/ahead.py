@@ -138,8 +138,9 @@ class Ahead:
 
     def _late(self) -> list[int]:
         """Take the jobs that have waited too long, and return their leases."""
-        late, until = [], self._clock.monotonic() - PATIENCE
-        while self.waiting and self.waiting[0].since <= until and (each := self.pop()) is not None:
+        late, now = [], self._clock.monotonic()
+        # As `_step` computes it: another formula may round to the other side, so that nothing is late for ever.
+        while self.waiting and self.waiting[0].since + PATIENCE <= now and (each := self.pop()) is not None:
             late.append(each.claim.lease_id)
         self._returning |= frozenset(late)
         return late

@@ -66,6 +66,7 @@ def test_a_timeout_error_has_its_facts(clock, options, kind, text):
     assert (kind, text, cause, True) == (type(error), str(error), error.__cause__, isinstance(error, TimeoutError))
 
 
+@pytest.mark.usefixtures("clock")
 def test_an_unsent_mutation_times_out_as_unambiguous():
     """Mutations that were never sent time out as unambiguous."""
     assert "upsert timed out after 0s, without a retry; it did not take effect" == str(timed_out(Request("upsert")))

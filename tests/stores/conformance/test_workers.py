@@ -234,6 +234,15 @@ def test_a_worker_that_registers_again_gives_back_what_it_does_not_keep(store: H
     assert () == store.do(checks.check()).findings
 
 
+def test_a_worker_that_registers_again_may_keep_everything(store: Harness):
+    """Move its only lease to the new id."""
+    worker = born(store, "first")
+    kept = store.take(new(), worker=worker)
+    renewed = again(store, worker, "first", [kept], [kept])
+
+    assert {kept.lease_id} == renewed.leases == store.do(workers.held(renewed.id))
+
+
 def test_leases_under_an_id_that_another_process_has_are_left_alone(store: Harness):
     """Give back the leases that the worker holds, and no others; the row stays."""
     worker = born(store, "second")

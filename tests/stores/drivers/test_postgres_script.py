@@ -135,7 +135,7 @@ def _forgiving() -> Statements[str]:
     try:
         yield Query("clock", {"now": None}, into=clock.Instant)
     except StoreBusy:
-        yield Query("worker_stop", {"id": 1, "now": T0})
+        yield Query("worker_trouble", {"id": 1, "trouble": "t"})
     return "fine"
 
 
@@ -172,20 +172,20 @@ def test_an_unhandled_error_ends_the_operation():
 
 def test_several_statements_are_combined():
     """Each is a part of one statement, and their parameters are counted on."""
-    query = Compound((Query("keys_drop", {"job_ids": [7]}), Query("worker_stop", {"id": 8, "now": T0})))
+    query = Compound((Query("keys_drop", {"job_ids": [7]}), Query("worker_trouble", {"id": 8, "trouble": "t"})))
     text, values = composed(query, "s", "news")
 
-    assert [[7], T0, 8] == values
+    assert [[7], "t", 8] == values
     assert (
         "WITH part_1 AS (DELETE FROM \"s\".redrive_keys WHERE kind <> 'idempotency' AND job_id = ANY ($1::bigint[])), "
-        'part_2 AS (UPDATE "s".redrive_workers SET stopped_at = $2::timestamptz '
+        'part_2 AS (UPDATE "s".redrive_workers SET trouble = $2::text '
         "WHERE id = $3::bigint AND stopped_at IS NULL) SELECT pg_notify('news', '')"
     ) == " ".join(text.split())
 
 
 def test_the_last_of_several_statements_returns_the_rows():
     """Without a notification the rows are those of the query itself."""
-    query = Compound((Query("keys_drop", {"job_ids": [7]}), Query("worker_stop", {"id": 8, "now": T0})))
+    query = Compound((Query("keys_drop", {"job_ids": [7]}), Query("worker_trouble", {"id": 8, "trouble": "t"})))
 
     assert ") UPDATE " in composed(query, "s")[0]
 
