@@ -150,10 +150,10 @@ def pair() -> Iterator[tuple[PostgresServer, PostgresServer]]:
         try:
             yield primary, standby
         finally:
-            primary.thaw()
             standby.thaw()
             standby.stop()
             shutil.rmtree(folders[1], ignore_errors=True)
+            primary.thaw()
 
 
 @contextlib.contextmanager

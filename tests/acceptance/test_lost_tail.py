@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +14,7 @@ from redrive.engine.records import Filter
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import checks
 from tests import postgres
-from tests.acceptance.servers import PostgresServer, Proxy, own
+from tests.acceptance.servers import PostgresServer, Proxy, pair
 from tests.runtime.helpers import PATIENCE, until
 
 pytestmark = pytest.mark.acceptance
@@ -26,14 +23,8 @@ pytestmark = pytest.mark.acceptance
 @pytest.fixture(name="servers")
 def _servers() -> Iterator[tuple[PostgresServer, PostgresServer]]:
     """Start a primary and a standby."""
-    folders = [Path(tempfile.mkdtemp(prefix="redrive-tail-")) for _ in range(2)]
-    with own(folders[0]) as primary:
-        standby = PostgresServer(folders[1], copy_of=primary)
-        try:
-            yield primary, standby
-        finally:
-            standby.stop()
-            shutil.rmtree(folders[1], ignore_errors=True)
+    with pair() as made:
+        yield made
 
 
 class Scene:

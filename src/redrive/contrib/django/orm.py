@@ -26,7 +26,7 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(function)
         async def arun(*args: object, **kwargs: object) -> Any:
-            """Run the handler with connections that live."""
+            """Run the function; old connections are closed before and after it."""
             await sync_to_async(_reset_connections)()
             try:
                 return await function(*args, **kwargs)

@@ -146,17 +146,25 @@ WHERE instance.job_id IS NOT NULL
     )
 LIMIT :count::bigint
 
+-- fragment: shard_ahead
+-- True if a shard has seen transactions that this server has not had, which only a server that was replaced can do.
+-- postgres
+    pg_snapshot_xmax(shard.seen) > pg_snapshot_xmax(pg_current_snapshot())
+-- sqlite
+    false
+
 -- name: check_topics
 -- Return the shards of subscriptions that have no feeder of their own, a position although no window is open, or one
 -- that this server has not reached, so that new events would be skipped.
 -- It reads every shard.
--- postgres
+-- both
 SELECT shard.job_id AS id, 'shard ' || shard.shard || ' of ' || shard.topic || '.' || shard.subscription
     || CASE
         WHEN job.id IS NULL THEN ' has job ' || shard.job_id || ' as its feeder, which is not there'
         WHEN shard.until IS NULL AND shard.at_id <> 0 THEN ' is at event ' || shard.at_id || ' of no window'
-        WHEN pg_snapshot_xmax(shard.seen) > pg_snapshot_xmax(pg_current_snapshot())
-            THEN ' has seen transactions that this server has not had, and skips new events'
+        WHEN
+-- include shard_ahead
+        THEN ' has seen transactions that this server has not had, and skips new events'
         ELSE ' has job ' || shard.job_id || ' as its feeder, which is for ' || coalesce(job.origin, 'nothing')
     END AS text,
     'topics' AS rule
@@ -166,23 +174,9 @@ WHERE job.id IS NULL
     OR job.origin IS NULL
     OR job.origin <> 'topic:' || shard.topic || '/' || shard.subscription || '@' || shard.shard
     OR (shard.until IS NULL AND shard.at_id <> 0)
-    OR pg_snapshot_xmax(shard.seen) > pg_snapshot_xmax(pg_current_snapshot())
+    OR
+-- include shard_ahead
 LIMIT :count::bigint
--- sqlite
-SELECT shard.job_id AS id, 'shard ' || shard.shard || ' of ' || shard.topic || '.' || shard.subscription
-    || CASE
-        WHEN job.id IS NULL THEN ' has job ' || shard.job_id || ' as its feeder, which is not there'
-        WHEN shard.until IS NULL AND shard.at_id <> 0 THEN ' is at event ' || shard.at_id || ' of no window'
-        ELSE ' has job ' || shard.job_id || ' as its feeder, which is for ' || coalesce(job.origin, 'nothing')
-    END AS text,
-    'topics' AS rule
-FROM redrive_shards AS shard
-LEFT JOIN redrive_jobs AS job ON job.id = shard.job_id
-WHERE job.id IS NULL
-    OR job.origin IS NULL
-    OR job.origin <> 'topic:' || shard.topic || '/' || shard.subscription || '@' || shard.shard
-    OR (shard.until IS NULL AND shard.at_id <> 0)
-LIMIT :count
 
 -- name: check_settled
 -- Return the jobs with a present attempt that has ended already, according to the history.
