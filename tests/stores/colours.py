@@ -111,6 +111,7 @@ TURSO = {
     "test_an_operation_is_stopped_once",
     "test_an_undo_is_made_once_and_leaves_deleted_jobs",
     "test_an_unknown_refresh_starts_nothing",
+    "test_a_worker_that_registers_again_gives_back_what_it_does_not_keep",
     "test_backfilled_occurrences_are_not_fired_again",
     "test_circumstances_name_the_obstacles_of_a_job",
     "test_code_without_the_state_leaves_waiting_events",
