@@ -419,9 +419,10 @@ class App(Declarations):
             JobDead: a job gave up; the other jobs go on.
             JobCancelled: a job was cancelled.
             JobNotFound: a job does not exist.
+            ConfigurationError: a job is in the database of another app.
             ResultTimeout: some have not ended in time, or the database has not answered in time. The jobs go on.
         """
-        end, wanted = waiting.until(timeout), [job.identity for job in jobs]
+        end, wanted = waiting.until(timeout), [job.identity(self) for job in jobs]
         steps = waiting.collect(self, wanted, timeout, end, return_exceptions=return_exceptions)
         return waiting.wait(self.store, steps, end, "some of the jobs")
 
@@ -435,7 +436,7 @@ class App(Declarations):
         self, jobs: Iterable[Job[Any]], timeout: Duration | None = None, *, return_exceptions: bool = False
     ) -> list[Any]:
         """Await the ends of several jobs, and return their results; see `results`."""
-        end, wanted = waiting.until(timeout), [job.identity for job in jobs]
+        end, wanted = waiting.until(timeout), [job.identity(self) for job in jobs]
         steps = waiting.collect(self, wanted, timeout, end, return_exceptions=return_exceptions)
         return await waiting.await_(self.store, steps, end, "some of the jobs")
 

@@ -226,7 +226,7 @@ class StepGate:
         return durable_policy(policy, f"step {name!r}")
 
     def _asked(self, job: Job[Any] | int, name: str, lease: Duration, now: datetime | None) -> Operation[Acquired]:
-        number = job.id if isinstance(job, Job) else job
+        number = job.identity(self._app)[0] if isinstance(job, Job) else job
         if isinstance(number, bool) or not isinstance(number, int):
             raise ConfigurationError(f"app.steps: a step belongs to a job or its id, got {shown(job)}")
         lease_for = span(lease, "lease")

@@ -156,6 +156,10 @@ class Schedules:
             raise ScheduleError(f"cron {name!r}: the code declares a schedule of this name; choose another one")
         if not isinstance(task, Task | str):
             raise ScheduleError(f"cron {name!r}: task is a task or the name of one, got {task!r}")
+        if isinstance(task, Task) and self._app.find(task.name) is None:
+            raise ScheduleError(
+                f"cron {name!r}: {task.name!r} is a task of another app, which has a database of its own"
+            )
         found: Enqueuer[..., Any] = self._app.named(task.name if isinstance(task, Task) else task)
         if isinstance(found, ScheduledTask) and found.definition.kind is Kind.REFRESH:
             raise ScheduleError(f"cron {name!r}: {found.name!r} is a refresh, whose items have their own times")

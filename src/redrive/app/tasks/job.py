@@ -12,10 +12,11 @@ from redrive.clock import SystemClock
 from redrive.engine.explain import Circumstances, why_not_running
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import AttemptRecord, JobRecord, Progress
-from redrive.errors import JobNotFound, ResultTimeout
+from redrive.errors import ConfigurationError, JobNotFound, ResultTimeout
 from redrive.observe.listeners import INFO, heard
 from redrive.policy.duration import Duration
 from redrive.stores.operations import admin, attempts, jobs, queues, redriving
+from redrive.stores.urls import redacted
 
 R = TypeVar("R")
 
@@ -151,9 +152,16 @@ class Job(Generic[R]):
             raise jobs.rolled_back(self.id)
         self._enqueued_at = None
 
-    @property
-    def identity(self) -> tuple[int, datetime | None]:
-        """The id, and the instant of the enqueue while it is unknown whether its transaction was committed."""
+    def identity(self, app: AppProtocol) -> tuple[int, datetime | None]:
+        """Return the id, and the instant of the enqueue while it is unknown whether its transaction was committed.
+
+        Raise `ConfigurationError` if the database of an app is another one, in which the id belongs to another job.
+        """
+        if self._app is not app and (self._app.url != app.url or app.url.startswith("memory:")):
+            raise ConfigurationError(
+                f"job {self.id} is in {redacted(self._app.url)}, and this app has another database, "
+                f"{redacted(app.url)}, where the id may be that of another job: ask the app of the job"
+            )
         self._check_written()
         return self.id, self._enqueued_at
 

@@ -10,7 +10,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.replay import StepRequest, shown
 from redrive.engine.runs import StepError, StepKind, StepOutcome, StepRecord
 from redrive.engine.steps import NewStep, StepEnd
-from redrive.errors import ChildFailed, TimedOut
+from redrive.errors import ChildFailed, TaskDefinitionError, TimedOut
 from redrive.policy import format_duration
 from redrive.runtime.runs.branches import Branch
 from redrive.runtime.runs.conductor import Conductor
@@ -130,6 +130,11 @@ async def call_child(conductor: Conductor, branch: Branch, call: ChildCall) -> A
     answer = conductor.ask(branch, StepRequest(StepKind.CALL, name, call.digest, call.line, tuple(earlier)))
     row = answer.row
     if row is None:
+        if conductor.app.find(name) is None:
+            raise TaskDefinitionError(
+                f"flow.call(): {name!r} is a workflow of another app, and a run calls those of its own app: "
+                "start it in a step, with an id"
+            )
         await conductor.edge(branch, answer.path, has_effect=True)
         row = await conductor.writes.start_child(answer.path, call)
     if not row.is_final:
