@@ -18,6 +18,7 @@ from redrive import App
 from redrive.cli import cli
 from redrive.cli.worker import stuck
 from redrive.contrib import prometheus
+from redrive.errors import StoreUnreachable
 from redrive.runtime.worker import Worker
 
 CHECKOUT = Path(__file__).parents[2]
@@ -250,3 +251,66 @@ def test_a_queue_that_nothing_uses_is_a_warning(shop: App, redrive, caplog: pyte
     text = "no task, no setting and no job has the queue 'defualt'; known queues: default, slow"
     assert (0, 0) == (serving.status, excluding.status)
     assert [text, text] == [each for each in caplog.messages if "known" in each]
+
+
+def second(shop: App, url: str) -> App:
+    """Add a second App to the module, with a task and a queue of its own, and the name ``other``."""
+    app = App(url)
+    app.task(name="charge", queue="other")(lambda: None)
+    sys.modules["shop"].other = app  # type: ignore[attr-defined]
+    return app
+
+
+def test_a_queue_that_one_of_several_apps_uses_is_no_warning(shop: App, redrive, caplog: pytest.LogCaptureFixture):
+    """Each app serves the queues that it has; only a queue that none has may be misspelled."""
+    other = second(shop, "memory://")
+    words = ["--queue", "default", "--queue", "other", "--queue", "othre", "--until-empty"]
+    done = redrive("worker", "shop:app", "shop:other", *words)
+    other.close()
+
+    assert 0 == done.status
+    (text,) = [each for each in caplog.messages if "known queues" in each]
+    assert text.startswith("no task, no setting and no job has the queue 'othre'; ")
+
+
+def test_a_queue_is_not_looked_up_while_the_database_is_away(
+    shop: App, redrive, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """The worker waits for it, and must not end before."""
+
+    def away(*_: object) -> None:
+        raise StoreUnreachable("away")
+
+    monkeypatch.setattr(type(shop.queues), "select", away)
+    done = redrive("worker", "shop:app", "--queue", "defualt", "--until-empty")
+
+    assert 0 == done.status
+    assert [] == [each for each in caplog.messages if "known queues" in each]
+
+
+def test_two_apps_with_the_same_tasks_in_one_database_are_a_warning(
+    shop: App, redrive, caplog: pytest.LogCaptureFixture
+):
+    """It may be the wrong database; other apps may share one."""
+    other = second(shop, shop.url)
+    shared = redrive("worker", "shop:app", "shop:other", "--until-empty")
+    other.close()
+
+    assert 0 == shared.status
+    text = (
+        "shop:app and shop:other have the same database, and both run the jobs of charge there: one of them is enough"
+    )
+    assert 1 == caplog.messages.count(text)
+
+
+def test_the_health_of_several_databases_is_checked(shop: App, redrive):
+    """The answer names the app."""
+    shop.open()
+    other = second(shop, "sqlite:////absent/folder/jobs.db")
+    failed = redrive("health", "shop:app", "shop:other")
+    other.url = "memory://"
+    passed = redrive("health", "shop:app", "shop:other")
+    other.close()
+
+    assert (1, "failed: shop:other store, shop:other schema\n") == (failed.status, failed.err)
+    assert (0, "ok\n") == (passed.status, passed.out)

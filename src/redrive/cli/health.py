@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,10 @@ class Probe(StrEnum):
 
 
 def health(
-    app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")],
+    app: Annotated[
+        list[str],
+        typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app; or several Apps."),
+    ],
     *,
     worker_file: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Read this file of a worker; the App is not imported.")
@@ -60,15 +63,19 @@ def _file(path: Path, probe: Probe) -> str:
         return f"{path} is not a worker file"
 
 
-def _database(reference: str) -> str:
-    """Return what has failed at the database; an empty text if nothing has."""
+def _database(references: Sequence[str]) -> str:
+    """Return what has failed at the databases; an empty text if nothing has."""
     import asyncio
 
     # The probe of a file imports neither the App nor the runtime.
-    from redrive.cli.loading import load_app
-    from redrive.runtime.health import StoreHealth
+    from redrive.cli.loading import load_apps
+    from redrive.runtime.health import StoreHealth, named
 
-    return _failed(asyncio.run(StoreHealth(load_app(reference)).checks()))
+    async def checks() -> dict[str, bool]:
+        """Return all checks."""
+        return named({name: await StoreHealth(app).checks() for name, app in load_apps(references).items()})
+
+    return _failed(asyncio.run(checks()))
 
 
 def _failed(checks: Mapping[str, Any]) -> str:

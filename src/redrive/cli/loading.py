@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,10 @@ from redrive.errors import AppLoadError, ConfigurationError
 from redrive.stores.urls import cleared
 
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")]
+Targets = Annotated[
+    list[str],
+    typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app; or several Apps."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object in a line instead of a table.")]
 Actor = Annotated[str | None, typer.Option(help="The name in the audit log; by default user@host.")]
 
@@ -65,6 +70,23 @@ def load_app(reference: str) -> App:
         raise AppLoadError(f"{reference} is a {type(found).__name__}, not a redrive.App")
     found.reference = reference
     return found
+
+
+def load_apps(references: Sequence[str]) -> dict[str, App]:
+    """Return the Apps of several modules by their references; see `load_app`.
+
+    Raise `ConfigurationError` if one App is named twice.
+    """
+    apps: dict[str, App] = {}
+    for reference in references:
+        loaded = load_app(reference)
+        same = next((other for other, app in apps.items() if app is loaded), None)
+        if same is not None or reference in apps:
+            raise ConfigurationError(
+                f"{reference} is given twice" if reference in apps else f"{same} and {reference} are the same App"
+            )
+        apps[reference] = loaded
+    return apps
 
 
 def load_existing(reference: str) -> App:

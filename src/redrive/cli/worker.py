@@ -1,15 +1,18 @@
-"""``redrive worker module:app``: run jobs until stopped."""
+"""``redrive worker module:app``: run the jobs of one app, or of several, until stopped."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
+import itertools
 import logging
 import os
 import signal
 import sys
 import threading
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -19,10 +22,11 @@ import typer
 
 from redrive.app.app import App
 from redrive.cli.known import unused_queues
-from redrive.cli.loading import Target, load_app
-from redrive.errors import ConfigurationError, PolicyError
+from redrive.cli.loading import Targets, load_apps
+from redrive.errors import ConfigurationError, PolicyError, StoreUnreachable
 from redrive.observe.logs import EntryFormatter, logger
 from redrive.policy import parse_duration
+from redrive.runtime.group import WorkerGroup
 from redrive.runtime.worker import Worker
 
 # Seconds.
@@ -34,6 +38,7 @@ NURSERY = 50_000
 
 _PROCESSES = 'Child processes for tasks with executor="process", by default one per processor.'
 
+_Excluded = Annotated[list[str] | None, typer.Option(help="Serve all queues but this one; may be repeated.")]
 _UntilEmpty = Annotated[
     bool, typer.Option("--until-empty", help="End when no job is due; do not wait for later jobs and retries.")
 ]
@@ -52,16 +57,14 @@ _WorkerFile = Annotated[
 
 
 def worker(
-    app: Target,
+    app: Targets,
     *,
-    concurrency: Annotated[int, typer.Option(min=1, help="Attempts at once.")] = 50,
+    concurrency: Annotated[int, typer.Option(min=1, help="Attempts at once, of each app.")] = 50,
     queue: Annotated[list[str] | None, typer.Option(help="Serve this queue only; may be repeated.")] = None,
-    exclude_queue: Annotated[
-        list[str] | None, typer.Option(help="Serve all queues but this one; may be repeated.")
-    ] = None,
+    exclude_queue: _Excluded = None,
     until_empty: _UntilEmpty = False,
     max_jobs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="End after N attempts, retries included.")
+        int | None, typer.Option(min=1, metavar="N", help="End after N attempts of an app, retries included.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the worker in lists, by default host:pid.")] = None,
     shutdown_timeout: Annotated[
@@ -74,22 +77,22 @@ def worker(
     worker_file: _WorkerFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only.")] = False,
 ) -> None:
-    """Run the jobs of an app.
+    """Run the jobs of an app, or of several apps with databases of their own.
 
     Ctrl-C or SIGTERM once: no new jobs, the running ones finish. Twice: they are given back and run later.
     """
     start_log(logging.WARNING if quiet else logging.INFO)
     patience = _duration(shutdown_timeout, "--shutdown-timeout")
     waits = _duration("0s" if wait == "0" else wait, "--wait")
-    loaded = load_app(app)
+    loaded = load_apps(app)
     if metrics is not None:
         _serve_metrics(loaded, metrics)
     if queue and exclude_queue:
         raise typer.BadParameter(
             "--queue serves only some queues already; give one of the two", param_hint="--exclude-queue"
         )
-    runner = Worker(
-        loaded,
+    new = functools.partial(
+        Worker,
         concurrency=concurrency,
         queues=queue or None,
         exclude_queues=exclude_queue or None,
@@ -100,9 +103,11 @@ def worker(
         wait=waits,
         processes=processes,
     )
-    _warn_of_queues(loaded, [*(queue or ()), *(exclude_queue or ())])
+    group = WorkerGroup({reference: new(each) for reference, each in loaded.items()})
+    _warn_of_queues(loaded.values(), [*(queue or ()), *(exclude_queue or ())])
+    _warn_of_sharing(loaded)
     _calm_the_collector()
-    asyncio.run(_serve(loaded, runner, _observed(loaded, runner, health, worker_file)))
+    asyncio.run(_serve(loaded, group, _observed(loaded, group, health, worker_file)))
     if stuck():
         leave("leaving; handlers in threads end with the process")
 
@@ -110,18 +115,34 @@ def worker(
 def start_log(level: int) -> None:
     """Write a log to standard error, unless the program has configured one."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(EntryFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    handler.setFormatter(EntryFormatter("%(asctime)s %(levelname)-7s %(name)s: %(of_app)s%(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
 
 
-def _warn_of_queues(app: App, names: list[str]) -> None:
-    """Log a warning about queues that nothing uses: not an error, because the first job may come later."""
-    app.check()
-    for warning in unused_queues(app, names):
-        logger("redrive.worker").warning("%s", warning)
+def _warn_of_queues(apps: Collection[App], names: Iterable[str]) -> None:
+    """Log a warning about queues that no app uses: not an error, because the first job may come later."""
+    for app in apps:
+        app.check()
+    for name in names:
+        try:
+            warnings = [each for app in apps for each in unused_queues(app, [name])]
+        except StoreUnreachable:
+            # The worker waits for its database.
+            continue
+        if len(warnings) == len(apps):
+            logger("redrive.worker").warning("%s", warnings[0])
 
 
-def _serve_metrics(app: App, address: str) -> None:
+def _warn_of_sharing(apps: Mapping[str, App]) -> None:
+    """Log a warning about apps that run the same tasks in one database: it may be the wrong one."""
+    for (one, first), (two, second) in itertools.combinations(apps.items(), 2):
+        both = sorted(first.served() & second.served())
+        if both and first.url == second.url and not first.url.startswith("memory:"):
+            text = "%s and %s have the same database, and both run the jobs of %s there: one of them is enough"
+            logger("redrive.worker").warning(text, one, two, ", ".join(both))
+
+
+def _serve_metrics(apps: Mapping[str, App], address: str) -> None:
     try:
         # By name, as the app is: the command line imports no integration.
         prometheus = import_module("redrive.contrib.prometheus")
@@ -129,7 +150,7 @@ def _serve_metrics(app: App, address: str) -> None:
         raise ConfigurationError(
             f'metrics need a package that is not installed: pip install "redrive[prometheus]" ({error})'
         ) from error
-    prometheus.metrics(app)
+    prometheus.metrics(apps if len(apps) > 1 else next(iter(apps.values())))
     logger("redrive.worker").info("metrics are at %s", prometheus.serve(address).url)
 
 
@@ -152,27 +173,30 @@ def _duration(text: str, option: str) -> timedelta:
 
 
 def _observed(
-    app: App, runner: Worker, address: str | None, path: Path | None
+    apps: Mapping[str, App], group: WorkerGroup, address: str | None, path: Path | None
 ) -> contextlib.AbstractAsyncContextManager[object]:
-    """Return what lets a service manager observe the worker, around its run."""
+    """Return what lets a service manager observe the workers, around their run."""
     if address is None and path is None and not os.environ.get("NOTIFY_SOCKET"):
         return contextlib.nullcontext()
     # Most workers on a developer's machine have no service manager.
     from redrive.runtime.probes import Probes
 
-    return Probes(app, runner, address, path)
+    return Probes({name: (app, group.workers[name]) for name, app in apps.items()}, address, path)
 
 
-async def _serve(app: App, runner: Worker, observed: contextlib.AbstractAsyncContextManager[object]) -> None:
+async def _serve(
+    apps: Mapping[str, App], group: WorkerGroup, observed: contextlib.AbstractAsyncContextManager[object]
+) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, runner.stop)
+        loop.add_signal_handler(number, group.stop)
     try:
         async with observed:
-            await runner.run()
+            await group.run()
     finally:
-        app.close()
-    if runner.abandoned:
+        for each in apps.values():
+            each.close()
+    if group.abandoned:
         leave("leaving; handlers that do not stop end with the process")
 
 

@@ -26,6 +26,7 @@ from redrive.clock import SystemClock
 from redrive.contrib import extra
 from redrive.engine.counters import BUCKETS
 from redrive.errors import Cancel, Snooze
+from redrive.observe.logs import OF_APP
 from redrive.observe.measures import METRICS, measures
 from redrive.policy import Failure
 
@@ -70,6 +71,8 @@ class OpenTelemetryMetrics:
         for each in measures(event):
             pairs = zip(each.metric.labels, each.values, strict=True)
             attributes = {label: self._bounded.value(label, value) for label, value in pairs}
+            if app := OF_APP.get():
+                attributes["app"] = app
             self._update[each.metric.name](each.amount, attributes)
 
 
@@ -197,8 +200,10 @@ class Tracing:
 
 def _messaging(operation: str, kind: str, task: str, queue: str) -> dict[str, str | int | float]:
     """Return the attributes that OpenTelemetry's conventions for messaging define."""
+    app = OF_APP.get()
     # Written out, because the conventions are not stable yet.
     return {
+        **({"redrive.app": app} if app else {}),
         "messaging.system": "redrive",
         "messaging.operation.name": operation,
         "messaging.operation.type": kind,

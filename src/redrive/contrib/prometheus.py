@@ -5,12 +5,16 @@ One call in a worker, or in any process that is scraped::
     from redrive.contrib import prometheus
 
     prometheus.metrics(app)
+
+In a process with several apps, ``prometheus.metrics({"shop_a": app_a, "shop_b": app_b})`` adds the label ``app``.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent import futures
+from concurrent.futures import Future
 from datetime import timedelta
 from threading import Thread
 from typing import Self
@@ -25,7 +29,7 @@ from redrive.engine.records import Count
 from redrive.errors import ConfigurationError, StoreError
 from redrive.forks import ForkSafeLock
 from redrive.observe import Bounded, Event
-from redrive.observe.logs import logger
+from redrive.observe.logs import OF_APP, logger
 from redrive.observe.measures import METRICS, Metric, measures
 from redrive.stores.operations.clock import difference
 from redrive.stores.operations.queues import Depths, DepthState, counted, depths
@@ -43,6 +47,9 @@ log = logger("redrive.prometheus")
 EVERY = timedelta(seconds=10)
 """The time for which values of the database are cached."""
 
+# Seconds that a scrape waits for the databases of several apps.
+PATIENCE = 5.0
+
 
 class PrometheusMetrics:
     """A sink that updates counters and histograms.
@@ -50,29 +57,36 @@ class PrometheusMetrics:
     Args:
         registry: the registry of its metrics.
         limit: the number of distinct values of each label.
+        by_app: add the label ``app``, for a process with workers of several apps: the app whose worker emits an event.
 
     Raises:
         ValueError: the metrics are registered already.
     """
 
-    def __init__(self, registry: CollectorRegistry = REGISTRY, *, limit: int = 100) -> None:
+    def __init__(self, registry: CollectorRegistry = REGISTRY, *, limit: int = 100, by_app: bool = False) -> None:
         self._bounded = Bounded(limit)
+        self._by_app = by_app
+        more = ("app",) if by_app else ()
         self._counters: dict[str, prometheus_client.Counter] = {}
         self._histograms: dict[str, prometheus_client.Histogram] = {}
         for each in METRICS:
             name = _name(each)
             if each.seconds:
                 self._histograms[each.name] = prometheus_client.Histogram(
-                    name, each.help, each.labels, registry=registry, buckets=BUCKETS
+                    name, each.help, each.labels + more, registry=registry, buckets=BUCKETS
                 )
             else:
-                self._counters[each.name] = prometheus_client.Counter(name, each.help, each.labels, registry=registry)
+                self._counters[each.name] = prometheus_client.Counter(
+                    name, each.help, each.labels + more, registry=registry
+                )
 
     def __call__(self, event: Event) -> None:
         """Add the numbers of an event."""
         for each in measures(event):
             pairs = zip(each.metric.labels, each.values, strict=True)
             values = [self._bounded.value(label, value) for label, value in pairs]
+            if self._by_app:
+                values.append(OF_APP.get())
             if each.metric.seconds:
                 self._histograms[each.metric.name].labels(*values).observe(each.amount)
             else:
@@ -116,16 +130,13 @@ class Collector(BaseCollector):
             return iter(self._read)
 
     def _gauges(self) -> tuple[GaugeMetricFamily, ...]:
-        up = GaugeMetricFamily("redrive_store_up", "1 if the database could be read, otherwise 0.")
         try:
             full = self._app.store.run(depths(now=self._app.now()))
             alive = [worker for worker in self._app.workers.select() if worker.expires_at > full.at]
             off = self._app.store.run(difference()) if self._app.store.local else timedelta(0)
         except StoreError as error:
             log.warning("the queues cannot be read: %s", error)
-            up.add_metric([], 0)
-            return (up,)
-        up.add_metric([], 1)
+            return (_up(0),)
         workers = GaugeMetricFamily("redrive_workers", "Workers that are alive.", value=len(alive))
         slots = sum(worker.concurrency for worker in alive)
         capacity = GaugeMetricFamily(
@@ -141,7 +152,7 @@ class Collector(BaseCollector):
             "Difference by which the machine's clock was set and which the store has not adopted yet; 0 on PostgreSQL.",
             value=off.total_seconds(),
         )
-        return (up, workers, capacity, failing, clock, *self._jobs(full), self._oldest(full))
+        return (_up(1), workers, capacity, failing, clock, *self._jobs(full), self._oldest(full))
 
     def _jobs(self, full: Depths) -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
         sums: dict[tuple[str, str], Count] = defaultdict(lambda: Count(0))
@@ -180,13 +191,65 @@ class Collector(BaseCollector):
         return family
 
 
+def _up(value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily("redrive_store_up", "1 if the database could be read, otherwise 0.", value=value)
+
+
+class _Collectors(BaseCollector):
+    """The gauges of several apps, each with the label ``app``.
+
+    Each database is read by a thread of its own, so that one that does not answer leaves out its own gauges only.
+    """
+
+    def __init__(self, collectors: Mapping[str, Collector]) -> None:
+        self._collectors = collectors
+        self._readings: dict[str, Future[Iterable[GaugeMetricFamily]]] = {}
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Return no metrics: registration must not open the database."""
+        return iter(())
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Return the gauges of all apps."""
+        readings = {name: self._reading(name) for name in self._collectors}
+        futures.wait(readings.values(), timeout=PATIENCE)
+        found: dict[str, GaugeMetricFamily] = {}
+        for name, reading in readings.items():
+            for each in reading.result() if reading.done() else (_up(0),):
+                family = found.setdefault(each.name, GaugeMetricFamily(each.name, each.documentation))
+                family.samples += [sample._replace(labels={"app": name, **sample.labels}) for sample in each.samples]
+        return iter(found.values())
+
+    def _reading(self, name: str) -> Future[Iterable[GaugeMetricFamily]]:
+        """Begin to read a database, unless an earlier reading has not ended."""
+        known = self._readings.get(name)
+        if known is not None and not known.done():
+            return known
+        reading = self._readings[name] = Future()
+
+        def read() -> None:
+            """Set the result; the function of the thread."""
+            try:
+                reading.set_result(tuple(self._collectors[name].collect()))
+            except Exception as error:  # noqa: BLE001 - raised by the scrape
+                reading.set_exception(error)
+
+        Thread(target=read, name="redrive-gauges", daemon=True).start()
+        return reading
+
+
 def metrics(
-    app: App | None = None, *, registry: CollectorRegistry = REGISTRY, limit: int = 100, every: timedelta = EVERY
+    app: App | Mapping[str, App] | None = None,
+    *,
+    registry: CollectorRegistry = REGISTRY,
+    limit: int = 100,
+    every: timedelta = EVERY,
 ) -> observe.Registration[PrometheusMetrics]:
     """Add the sink, and register the gauges of an app's database.
 
     Args:
-        app: the app with the database; None for no gauges.
+        app: the app with the database; None for no gauges. Several apps by their names: all metrics then have the label
+            ``app``.
         registry: the registry of all metrics.
         limit: the number of distinct values of each label; further values are counted as ``other``.
         every: the time for which values of the database are cached.
@@ -197,8 +260,11 @@ def metrics(
     Raises:
         ValueError: the registry has these metrics already.
     """
-    sink = PrometheusMetrics(registry, limit=limit)
-    if app is not None:
+    sink = PrometheusMetrics(registry, limit=limit, by_app=isinstance(app, Mapping))
+    if isinstance(app, Mapping):
+        collectors = {name: Collector(each, every=every, limit=limit) for name, each in app.items()}
+        registry.register(_Collectors(collectors))
+    elif app is not None:
         registry.register(Collector(app, every=every, limit=limit))
     return observe.add(sink)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import TypeAlias
@@ -16,6 +17,9 @@ from redrive.errors.foreign import is_a, trace
 from redrive.observe.events import Event
 from redrive.policy import Failure
 from redrive.visible import hanging, visible
+
+OF_APP: ContextVar[str] = ContextVar("redrive_of_app", default="")
+"""The name of the app whose worker runs in this context, in a process with workers of several apps."""
 
 
 class Block:
@@ -31,11 +35,15 @@ class Block:
 class EntryFormatter(logging.Formatter):
     """A formatter for the log of the command line, in which other loggers write too.
 
-    Each record becomes one entry: lines after the first are indented, and escape sequences are escaped.
+    Each record becomes one entry: lines after the first are indented, and escape sequences are escaped. The field
+    ``of_app`` of the format is the name of the app whose worker logs, with a colon, in a process with workers of
+    several apps.
     """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the entry of a record."""
+        name = OF_APP.get()
+        record.of_app = f"{name}: " if name else ""
         return hanging(super().format(record))
 
 
@@ -80,6 +88,8 @@ def _escape(record: logging.LogRecord) -> bool:
         record.args = tuple(map(_argument, record.args))
     if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
         record.exc_text = _traceback(record.exc_info[1])
+    if name := OF_APP.get():
+        record.app = name
     stored = getattr(record, TRACEBACK, None)
     # Formatters write `exc_text` below the message, with or without `exc_info`.
     if isinstance(stored, str) and not record.exc_text:
@@ -116,8 +126,10 @@ def facts(event: Event) -> Iterator[tuple[str, Fact]]:
     Texts are escaped (`redrive.visible`), since a log is read on a terminal. Spans become seconds, instants ISO
     8601, an error its repr; a `Failure` becomes ``reason``, ``error_type`` and ``error``. The ``name`` of a call
     becomes ``call``. The lines of a ``traceback`` are kept and indented. The text that a sink has left with a job is
-    left out.
+    left out. In a process with workers of several apps ``app`` is the name of the app.
     """
+    if app := OF_APP.get():
+        yield "app", app
     for name, value in event.arguments().items():
         if is_a(value, Failure):
             yield from (("reason", value.reason), ("error_type", value.error_type), ("error", _plain(value.message)))

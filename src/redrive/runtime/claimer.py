@@ -35,6 +35,37 @@ from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
 
 
+class Together:
+    """Whether the workers of a process have nothing left to do, all at the same time.
+
+    A job of one app may enqueue jobs of another one. So each worker has to look once more when the last one of them has
+    become idle. A *round* begins whenever a worker becomes idle.
+    """
+
+    def __init__(self) -> None:
+        self._round = 0
+        # The round in which the last look of each worker began; None while it looks, or has found something.
+        self._idle: dict[Quota, int | None] = {}
+
+    def join(self, member: Quota) -> None:
+        """Add a worker, which has not looked."""
+        self._idle[member] = None
+
+    def look(self, member: Quota) -> tuple[int, bool]:
+        """Begin a look; return the round, and whether the last look of this worker had found nothing."""
+        was_idle = self._idle[member] is not None
+        self._idle[member] = None
+        return self._round, was_idle
+
+    def found_nothing(self, member: Quota, look: tuple[int, bool]) -> bool:
+        """Record that a look has found nothing. Return True if the looks of all workers have, in the present round."""
+        begun, was_idle = look
+        if not was_idle:
+            self._round += 1
+        self._idle[member] = begun
+        return all(each == self._round for each in self._idle.values())
+
+
 class Quota:
     """The work of one worker until it ends by itself.
 
@@ -42,6 +73,7 @@ class Quota:
         until_empty: True if the worker ends when no job is due.
         left: the number of attempts that it may still start; None for no bound.
         scheduled: returns True once the due crons and refreshes have started their jobs.
+        together: the workers of the process, which end together when no job of any is due; None for a single one.
         ended: called with the reason when the worker shall end.
     """
 
@@ -51,6 +83,7 @@ class Quota:
         self.until_empty = until_empty
         self.left = left
         self.scheduled: Callable[[], bool] = lambda: True
+        self.together: Together | None = None
         self.ended = ended
 
     def room(self, free: int) -> int:
@@ -66,8 +99,9 @@ class Quota:
 # The longest rest between two claims while slots are free, and in multiples of it that of a young worker in a fleet.
 NET, LONGEST = timedelta(seconds=1), 2
 
-# The rest of a worker that ends when no job is due, while the due crons have not started their jobs.
-SCHEDULES = timedelta(milliseconds=20)
+# The rest of a worker that ends when no job is due, while the due crons have not started their jobs, and while other
+# workers of the process have jobs.
+SCHEDULES, OTHERS = timedelta(milliseconds=20), timedelta(milliseconds=200)
 
 # Seconds between two checks of the schema.
 SCHEMA_CHECK = 10.0
@@ -135,12 +169,16 @@ class Claimer:
             await self._attempts.claim_again.wait()
             return 0.0
         await self._return_unknown()
+        together = self._quota.together
+        look = None if together is None else together.look(self._quota)
         known = await self._claim(scope, whole=quiet and self._quota.until_empty) if scope.room > 0 else None
         if quiet and self._quota.until_empty and self._empty:
-            if self._quota.scheduled():
-                self._quota.ended("no job is due")
-                return None
             known = SCHEDULES
+            if self._quota.scheduled():
+                if together is None or look is None or together.found_nothing(self._quota, look):
+                    self._quota.ended("no job is due")
+                    return None
+                known = OTHERS
         await self._rest(known)
         return 0.0
 

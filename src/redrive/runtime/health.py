@@ -90,15 +90,19 @@ class StoreHealth:
 
 
 class WorkerHealth:
-    """The checks of a worker. The event loop of the worker ticks; the probes may be answered in another thread.
+    """The checks of a process with workers. Their event loop ticks; the probes may be answered in another thread.
+
+    With workers of several apps, the process has started when one of them has, and is ready when all are.
+
+    Args:
+        workers: each with its app, by the name of the app.
 
     Attributes:
         ticked_at: the last tick of the event loop, an instant of the monotonic clock.
     """
 
-    def __init__(self, app: App, worker: Worker) -> None:
-        self._worker = worker
-        self._store = StoreHealth(app)
+    def __init__(self, workers: Mapping[str, tuple[App, Worker]]) -> None:
+        self._workers = {name: (StoreHealth(app), worker) for name, (app, worker) in workers.items()}
         self.ticked_at = SystemClock.monotonic()
 
     def tick(self) -> None:
@@ -107,21 +111,28 @@ class WorkerHealth:
 
     async def verdict(self, probe: str) -> Verdict:
         """Return the answer to a probe of `PROBES`."""
-        match probe:
-            case "livez":
-                return Verdict.of(self._loop())
-            case "startupz":
-                return Verdict.of({"registered": self._worker.registered.is_set()})
-            case _:
-                return Verdict.of(await self._ready())
+        if probe == "livez":
+            return Verdict.of(self._loop())
+        if probe == "startupz":
+            each = {name: {"registered": worker.registered.is_set()} for name, (_, worker) in self._workers.items()}
+            return Verdict(any(checks["registered"] for checks in each.values()), named(each))
+        ready = await asyncio.gather(*[_ready(*each) for each in self._workers.values()])
+        return Verdict.of({**self._loop(), **named(dict(zip(self._workers, ready, strict=True)))})
 
     def _loop(self) -> dict[str, bool]:
         return {"loop": SystemClock.monotonic() < self.ticked_at + STALE}
 
-    async def _ready(self) -> dict[str, bool]:
-        registered = self._worker.registered.is_set()
-        # A worker that has not registered may not have migrated its database yet.
-        store = await self._store.checks() if registered else _NO_ANSWER
-        fresh = self._worker.lease_ends_at > SystemClock.monotonic()
-        serving = not self._worker.stopping.is_set()
-        return {**self._loop(), **store, "registered": registered, "lease": fresh, "serving": serving}
+
+async def _ready(health: StoreHealth, worker: Worker) -> dict[str, bool]:
+    registered = worker.registered.is_set()
+    # A worker that has not registered may not have migrated its database yet.
+    store = await health.checks() if registered else _NO_ANSWER
+    fresh = worker.lease_ends_at > SystemClock.monotonic()
+    return {**store, "registered": registered, "lease": fresh, "serving": not worker.stopping.is_set()}
+
+
+def named(checks: Mapping[str, Mapping[str, bool]]) -> dict[str, bool]:
+    """Return the checks of all apps by their names; with the name of the app where there are several."""
+    if len(checks) == 1:
+        return {name: ok for each in checks.values() for name, ok in each.items()}
+    return {f"{app} {name}": ok for app, each in checks.items() for name, ok in each.items()}

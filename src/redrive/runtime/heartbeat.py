@@ -6,6 +6,7 @@ with a cancelled job, or the step of a cancelled run, is stopped within a second
 
 from __future__ import annotations
 
+import contextvars
 import math
 import threading
 
@@ -47,8 +48,10 @@ class Heartbeat:
         registration.extended(now)
         self._due_at = now + self._every
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="redrive-heartbeat", daemon=True)
-        self._guard = threading.Thread(target=self._watch, name="redrive-lease-guard", daemon=True)
+        # What they log is of the app of this worker.
+        run, watch = contextvars.copy_context().run, contextvars.copy_context().run
+        self._thread = threading.Thread(target=run, args=[self._run], name="redrive-heartbeat", daemon=True)
+        self._guard = threading.Thread(target=watch, args=[self._watch], name="redrive-lease-guard", daemon=True)
 
     def start(self) -> None:
         """Start the threads. The worker has just been registered."""

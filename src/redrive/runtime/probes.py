@@ -1,6 +1,6 @@
-"""What lets service managers observe a worker: answers to probes over HTTP, a heartbeat file, and systemd.
+"""What lets service managers observe workers: answers to probes over HTTP, a heartbeat file, and systemd.
 
-Probes are answered, and the file is written, by a thread with an event loop of its own. So the probes of a worker with
+Probes are answered, and the file is written, by a thread with an event loop of its own. So the probes of a process with
 a blocked event loop are answered too.
 """
 
@@ -11,6 +11,7 @@ import contextlib
 import os
 import socket
 import threading
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self
@@ -22,7 +23,7 @@ from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError
 from redrive.observe.logs import logger
 from redrive.runtime.health import PROBES, STALE, TICK, WorkerHealth
-from redrive.runtime.supervision import cancel
+from redrive.runtime.supervision import cancel, first
 from redrive.runtime.systemd import Systemd
 from redrive.runtime.worker import Worker
 
@@ -40,9 +41,10 @@ LAST_WAIT: Final = 1.0
 
 
 class Probes:
-    """The probes of a worker, as an asynchronous context manager around `Worker.run`.
+    """The probes of the workers of a process, as an asynchronous context manager around their run.
 
     Args:
+        workers: each with its app, by the name of the app.
         address: ``HOST:PORT`` to answer at; the default host is the loopback interface, and port 0 selects a free port.
         path: the heartbeat file.
 
@@ -53,9 +55,11 @@ class Probes:
         ConfigurationError: the address is invalid or cannot be bound, or the file cannot be written.
     """
 
-    def __init__(self, app: App, worker: Worker, address: str | None = None, path: Path | None = None) -> None:
-        self._worker = worker
-        self._health = WorkerHealth(app, worker)
+    def __init__(
+        self, workers: Mapping[str, tuple[App, Worker]], address: str | None = None, path: Path | None = None
+    ) -> None:
+        self._workers = [worker for _, worker in workers.values()]
+        self._health = WorkerHealth(workers)
         self._systemd = Systemd()
         self._clock = SystemClock()
         self._path = path
@@ -96,9 +100,10 @@ class Probes:
             await self._clock.asleep(every)
 
     async def _announce(self) -> None:
-        await self._worker.registered.wait()
+        # An outage of one database must not end the workers of the others.
+        await first(*[each.registered.wait() for each in self._workers])
         self._systemd.notify("READY=1")
-        await self._worker.stopping.wait()
+        await first(*[each.stopping.wait() for each in self._workers])
         self._systemd.notify("STOPPING=1")
 
     # ------------------------------------------------------------------------------------------------ in the thread

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from redrive.app.app import App
@@ -22,7 +23,7 @@ from redrive.observe import WorkerStarted, WorkerStopped, emit
 from redrive.runtime import log
 from redrive.runtime.attempts import Attempts
 from redrive.runtime.bulk import BulkRunner
-from redrive.runtime.claimer import Claimer, Quota
+from redrive.runtime.claimer import Claimer, Quota, Together
 from redrive.runtime.dead_workers import DeadWorkers, Rescuer
 from redrive.runtime.feeders import Balancer
 from redrive.runtime.fleet import SOON, Fleet
@@ -130,6 +131,7 @@ class Worker:
         self._shutdown_timeout = shutdown_timeout
         self._wait = wait
         self._waits_until = float("-inf")
+        self._others_work: Callable[[], bool] = lambda: False
         self._clock = clock or SystemClock()
         self._attempts: Attempts | None = None
         self._registration: WorkerRegistration | None = None
@@ -152,6 +154,19 @@ class Worker:
     def _end(self, why: str) -> None:
         log.info("the worker ends: %s", why)
         self.stop()
+
+    def belongs_to(self, together: Together, others_work: Callable[[], bool]) -> None:
+        """Make it one of several workers of a process, before it runs.
+
+        Args:
+            together: with it, ``until_empty`` ends this worker when no job is due in any app.
+            others_work: whether a worker of the process works; then this one waits for its database without a limit.
+        """
+        together.join(self._quota)
+        self._quota.together = together
+        # A process that ends when no job is due must not wait for ever.
+        if not self._quota.until_empty:
+            self._others_work = others_work
 
     @property
     def abandoned(self) -> int:
@@ -186,19 +201,20 @@ class Worker:
 
     async def _patiently(self, step: Callable[[], Awaitable[object]]) -> bool:
         """Take a step of the start, again while the database is away; return False if the worker is stopped then."""
-        failures, logged = 0, ""
+        failures, logged = 0, ("", False)
         while True:
             try:
                 await step()
             except (StoreUnreachable, StoreOutcomeUnknown) as error:
-                left = self._waits_until - self._clock.monotonic()
+                left = inf if self._others_work() else self._waits_until - self._clock.monotonic()
                 if self.stopping.is_set():
                     return False
                 if left <= 0:
                     raise
-                if logged != str(error):
-                    logged = str(error)
-                    log.warning("the worker waits for its database, at most %.0f s more: %s", left, logged)
+                if logged != (str(error), left == inf):
+                    logged = (str(error), left == inf)
+                    limit = "" if left == inf else f", at most {left:.0f} s more"
+                    log.warning("the worker waits for its database%s: %s", limit, error)
                 failures += 1
                 await first(self._clock.asleep(min(rest(failures), LONGEST_REST, left)), self.stopping.wait())
             else:

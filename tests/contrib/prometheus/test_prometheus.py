@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import urllib.request
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from redrive import App, observe
 from redrive.contrib import prometheus
 from redrive.errors import ConfigurationError, StoreUnreachable
+from redrive.observe.logs import OF_APP
 from redrive.stores.operations import queues, workers
 from redrive.testing import VirtualClock, drain
 
@@ -198,3 +200,69 @@ def test_an_address_that_cannot_be_served_is_named(registry: CollectorRegistry, 
 def test_the_gauges_can_be_read_in_any_thread(app: App, registry: CollectorRegistry, collector):
     """Scrapes run in a thread of the server, not in the one in which the app was made."""
     assert 1 == asyncio.run(asyncio.to_thread(registry.get_sample_value, "redrive_store_up"))
+
+
+@pytest.fixture
+def both(app: App) -> Iterator[dict[str, App]]:
+    """Return two apps by their names."""
+    other = App("memory://", clock=VirtualClock())
+    yield {"a": app, "b": other}
+    other.close()
+
+
+def test_metrics_of_several_apps_have_the_name_of_the_app(both: dict[str, App], registry: CollectorRegistry):
+    """Counters have that of the worker that emits the event, gauges that of the database."""
+    for name, app in both.items():
+        app.task(name="work")(lambda: None)
+        app.named("work").enqueue_many([()] * (1 if name == "a" else 2))
+    labels = {"queue": "default", "standing": "due"}
+    with prometheus.metrics(both, registry=registry):
+        due = [registry.get_sample_value("redrive_queue_jobs", {"app": name, **labels}) for name in both]
+        for name, app in both.items():
+            token = OF_APP.set(name)
+            drain(app)
+            OF_APP.reset(token)
+        text = generate_latest(registry).decode()
+    labels = {"task": "work", "queue": "default", "kind": "task", "outcome": "succeeded", "reason": ""}
+    ended = [registry.get_sample_value("redrive_job_attempts_total", {"app": name, **labels}) for name in both]
+
+    assert ([1, 2], [1, 2]) == (due, ended)
+    assert 1 == text.count("# TYPE redrive_store_up gauge")
+
+
+def test_a_database_without_an_answer_leaves_out_its_own_gauges(
+    both: dict[str, App], registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+):
+    """A scrape ends, no second thread asks meanwhile, and the gauges are back when the database has answered."""
+    asked, answers = [], threading.Event()
+    gauges = prometheus.Collector._gauges
+
+    def slow(self: prometheus.Collector) -> object:
+        if self._app is both["b"]:
+            asked.append(1)
+            answers.wait(60)
+        return gauges(self)
+
+    monkeypatch.setattr(prometheus.Collector, "_gauges", slow)
+    monkeypatch.setattr(prometheus, "PATIENCE", 0.05)
+    with prometheus.metrics(both, registry=registry):
+        first = [registry.get_sample_value("redrive_store_up", {"app": name}) for name in both]
+        again = registry.get_sample_value("redrive_workers", {"app": "b"})
+        answers.set()
+        monkeypatch.setattr(prometheus, "PATIENCE", 60)
+        last = registry.get_sample_value("redrive_store_up", {"app": "b"})
+
+    assert ([1, 0], None, 1, 1) == (first, again, last, len(asked))
+
+
+def test_an_error_of_a_reading_is_that_of_the_scrape(
+    both: dict[str, App], registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+):
+    """As with one app."""
+
+    def fail(_: prometheus.Collector) -> object:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(prometheus.Collector, "_gauges", fail)
+    with prometheus.metrics(both, registry=registry), pytest.raises(ValueError, match="a defect"):
+        generate_latest(registry)

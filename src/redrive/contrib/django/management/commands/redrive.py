@@ -39,7 +39,9 @@ def of_backend(alias: str) -> Any:
         taken = [each for each in command.params if each.metavar == "MODULE:APP"]
         command.params = [each for each in command.params if each not in taken]
         for each in taken:
-            command.callback = functools.partial(command.callback, **{each.name: target(alias)})
+            # Some commands take several.
+            value = [target(alias)] if each.nargs == -1 else target(alias)
+            command.callback = functools.partial(command.callback, **{each.name: value})
     return root
 
 
