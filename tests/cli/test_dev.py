@@ -70,7 +70,7 @@ def test_workers_go_on_at_the_advanced_time(tmp_path: Path):
 
     async def run() -> None:
         """Advance the clock while the worker runs."""
-        worker = DevWorker(app, clock)
+        worker = DevWorker({"": app}, clock)
         running = asyncio.create_task(worker.run())
         await SystemClock().asleep(0)
         await asyncio.to_thread(worker.advance, timedelta(hours=1))
@@ -140,18 +140,28 @@ class Terminal:
 
 @contextlib.contextmanager
 def developing(
-    folder: Path, shop: str, *options: str
+    folder: Path, shop: str, *options: str, second: str | None = None
 ) -> Iterator[tuple[subprocess.Popen[str], Terminal, httpx.Client]]:
     """Write the app, start `redrive dev` and log in by the link that it prints."""
     (folder / "shop.py").write_text(shop)
-    command = [sys.executable, "-m", "redrive", "dev", "shop:app", "--port", "0", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "redrive",
+        "dev",
+        "shop:app",
+        *([second] if second else []),
+        "--port",
+        "0",
+        *options,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src")}
     with subprocess.Popen(
         command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
         try:
             terminal = Terminal(process)
-            url, path = terminal.until(r"open (http://127\.0\.0\.1:\d+)(/login/\S+);").groups()
+            url, path = terminal.until(r"open (http://127\.0\.0\.1:\d+)((?:/shop:app)?/login/\S+);").groups()
             with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False, headers={"origin": url}) as browser:
                 assert 303 == browser.get(path).status_code
                 yield process, terminal, browser
@@ -186,6 +196,28 @@ def test_a_saved_file_starts_the_app_again(tmp_path: Path):
     assert 1 == job["job"]["attempts"]
     assert 0 == status
     assert took < 3  # after which uvicorn ends them
+    assert not (tmp_path / "shop.db").exists()
+
+
+@pytest.mark.realtime
+@pytest.mark.acceptance
+def test_several_apps_are_developed_together(tmp_path: Path):
+    """Each has a link that logs in, a worker and a throw-away database; the clock is advanced for all."""
+    shop = SHOP.replace("WAIT", "0") + SHOP.replace("WAIT", "0").replace("app", "other").partition("import redrive")[2]
+    with developing(tmp_path, shop, "--memory", second="shop:other") as (process, terminal, browser):
+        path = terminal.until(r"open http://127\.0\.0\.1:\d+(/shop:other/login/\S+);")[1]
+        assert 303 == browser.get(path).status_code
+        for name in ("app", "other"):
+            for delay in ("", "1h"):
+                form = {"action": "enqueue", "task": "pay", "arg.cents": "5", "delay": delay}
+                browser.post(f"/shop:{name}/dev", data=form)
+        terminal.until("(?s)paying.*paying")
+        browser.post("/shop:other/dev", data={"action": "jump", "by": "1h"})
+        terminal.until("(?s)paying.*paying.*paying.*paying")
+        process.send_signal(signal.SIGINT)
+        status = process.wait(PATIENCE)
+
+    assert 0 == status
     assert not (tmp_path / "shop.db").exists()
 
 

@@ -211,3 +211,22 @@ def test_other_servers_are_named(redrive: Remote):
     assert [1, 1, 1, 1] == [each.status for each in (moved, page, other, gone)]
     assert "does not answer as a dashboard: status 302" in moved.err
     assert all("does not answer as a dashboard" in each.err for each in (page, other, gone))
+
+
+def test_of_several_apps_the_address_names_one(redrive: Remote, tmp_path: Path):
+    """Without its name the answer has all of them."""
+    apps = {name: package.App("memory://") for name in ("shop:eu", "shop:us")}
+    for name, app in apps.items():
+        app.task(name=name)(lambda: None)
+        app.open()
+        app.named(name).enqueue()
+    (tmp_path / "token").write_text("ops\n")
+    with served(create_app(apps, auth=USERS)) as url:
+        words = ("--token-file", str(tmp_path / "token"), "jobs", "list", "--json")
+        listed = [msgspec.json.decode(redrive("--url", f"{url}/{name}", *words).out)["task"] for name in apps]
+        refused = redrive("--url", url, *words)
+    for app in apps.values():
+        app.close()
+
+    assert ["shop:eu", "shop:us"] == listed
+    assert (1, True) == (refused.status, "each below its name: /shop:eu/, /shop:us/" in refused.err)

@@ -20,6 +20,7 @@ from redrive.clock import SystemClock
 from redrive.operate.exchange import Refusal, Site
 from redrive.web import Account, Role, Users, create_app, hash_token, reading
 from redrive.web.asgi import Dashboard
+from redrive.web.several import Dashboards
 from redrive.web.streams import Streams
 from tests.retrying.helpers import JumpingLoop, LoopClock
 from tests.web.served import served
@@ -97,7 +98,7 @@ def test_an_ended_stream_counts_no_more():
 def _running(app: redrive.App) -> Iterator[tuple[str, int]]:
     """Run the server of ``redrive web`` in a thread, and return its address."""
     with socket.create_server(("127.0.0.1", 0)) as place:
-        running = server.Server(Dashboard(Site(app), USERS, None))
+        running = server.Server(Dashboards({"": Dashboard(Site(app), USERS, None)}))
         thread = threading.Thread(target=running.run, kwargs={"sockets": [place]})
         thread.start()
         try:
@@ -141,7 +142,7 @@ class Wire(asyncio.Transport):
 
 def _connected(app: redrive.App) -> tuple[Any, Wire]:
     """Return a connection to the server of ``redrive web``, and its wire."""
-    running, wire = server.Server(Dashboard(Site(app), USERS, None)), Wire()
+    running, wire = server.Server(Dashboards({"": Dashboard(Site(app), USERS, None)})), Wire()
     running.config.load()
     protocol: Any = running.config.http_protocol_class
     connection = protocol(running.config, running.server_state, {}, asyncio.get_running_loop())

@@ -94,7 +94,7 @@ def _show_dashboard(db: str, *, serves: bool) -> None:
 
     # The server raises the signal again that has ended it.
     with contextlib.suppress(KeyboardInterrupt):
-        web("delivery:app")
+        web(["delivery:app"])
 
 
 def program_folder() -> Path:

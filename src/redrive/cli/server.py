@@ -18,7 +18,7 @@ with extra("web"):
 
 from redrive.errors import RedriveError
 from redrive.runtime.systemd import Systemd
-from redrive.web.asgi import Dashboard
+from redrive.web.several import Dashboards
 
 # Seconds that open requests have when the server stops.
 GRACE = 3
@@ -73,7 +73,7 @@ class Server(uvicorn.Server):
     """A server that ends the streams of open pages when it is asked to stop; they would hold it up.
 
     Args:
-        dashboard: the dashboard.
+        dashboards: what it serves.
         host: the name or the address at which it listens.
         port: 0 selects a free one.
         prefix: the path that a proxy removes.
@@ -82,7 +82,7 @@ class Server(uvicorn.Server):
 
     def __init__(
         self,
-        dashboard: Dashboard,
+        dashboards: Dashboards,
         host: str = "127.0.0.1",
         port: int = 0,
         prefix: str = "",
@@ -91,7 +91,7 @@ class Server(uvicorn.Server):
     ) -> None:
         super().__init__(
             uvicorn.Config(
-                dashboard.application(),
+                dashboards.application(),
                 host=host,
                 port=port,
                 root_path=prefix,
@@ -105,14 +105,16 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=GRACE,
             )
         )
-        self._dashboard = dashboard
+        self._dashboards = dashboards
         self._systemd = Systemd()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen at the address, print it, and serve until the process is asked to stop."""
         listening = sockets or _listen(self.config.host, self.config.port)
         for each in listening:
-            say(f"the dashboard is at http://{_address(*each.getsockname()[:2])}/; Ctrl-C ends it")
+            for path in self._dashboards.paths:
+                of = f" of {path.strip('/')}" if path != "/" else ""
+                say(f"the dashboard{of} is at http://{_address(*each.getsockname()[:2])}{path}; Ctrl-C ends it")
         super().run(listening)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -123,7 +125,7 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End the streams, then the server."""
         self._systemd.notify("STOPPING=1")
-        self._dashboard.pulse.stop()
+        self._dashboards.stop()
         super().handle_exit(sig, frame)
 
 

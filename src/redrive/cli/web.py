@@ -1,23 +1,25 @@
-"""``redrive web``: serve the dashboard."""
+"""``redrive web``: serve the dashboard of one app, or of several."""
 
 from __future__ import annotations
 
 import getpass
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from redrive.cli.loading import Target, load_existing
+from redrive.app.app import App
+from redrive.cli.loading import Targets, load_apps
 from redrive.cli.screen import say
 from redrive.cli.server import Server
-from redrive.errors import ConfigurationError
-from redrive.operate.exchange import Site
+from redrive.errors import ConfigurationError, StoreUnreachable
 from redrive.web import Account, NoAuth, Payloads, Users, hash_password, hash_token, rng
 from redrive.web.asgi import Dashboard
 from redrive.web.guard import is_loopback, own_path
+from redrive.web.several import Dashboards, sites
 
 
 def _print_hash(asked: bool) -> None:
@@ -35,7 +37,7 @@ def _print_token(asked: bool) -> None:
 
 
 def web(
-    app: Target,
+    app: Targets,
     *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses one.")] = 8765,
@@ -71,7 +73,7 @@ def web(
         ),
     ] = False,
 ) -> None:
-    """Serve the dashboard of an app.
+    """Serve the dashboard of an app, or those of several apps, each below its name.
 
     The file of users has a table for each: role = "read" or "operate", and password = "scrypt:..." as --hash-password
     prints it, or for a program token = the SHA-256 of its bearer token. --new-token prints a token on standard output,
@@ -82,10 +84,26 @@ def web(
     if prefix and (own_path(prefix, "") != prefix or prefix.endswith("/")):
         raise ConfigurationError(f"--prefix {prefix!r} is not a path such as /ops/redrive")
     auth = NoAuth() if users is None else Users(_read(users), proxies=proxy or ())
-    loaded = load_existing(app)
-    site = Site(loaded, title, payloads, open_to_all=users is None, reference=app)
-    dashboard = Dashboard(site, auth, {host, *(host_name or ())} if users is None or host_name else None)
-    Server(dashboard, host, port, prefix, proxies=proxy or ()).run()
+    apps = _opened(load_apps(app))
+    hosts = {host, *(host_name or ())} if users is None or host_name else None
+    found = sites(apps, title=title, payloads=payloads, open_to_all=users is None)
+    dashboards = Dashboards({name: Dashboard(site, auth, hosts) for name, site in found.items()})
+    Server(dashboards, host, port, prefix, proxies=proxy or ()).run()
+
+
+def _opened(apps: Mapping[str, App]) -> Mapping[str, App]:
+    """Open the databases, and return the apps by the names of their dashboards; one of several may be away."""
+    away: list[StoreUnreachable] = []
+    for app in apps.values():
+        try:
+            app.open(migrate=False)
+        except StoreUnreachable as error:
+            away.append(error)
+    if len(away) == len(apps):
+        raise away[0]
+    for each in away:
+        say(str(each), err=True)
+    return apps if len(apps) > 1 else {"": next(iter(apps.values()))}
 
 
 def _demand_users(host: str, proxy: list[str] | None) -> None:

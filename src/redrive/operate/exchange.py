@@ -381,6 +381,8 @@ class Site(msgspec.Struct, frozen=True, gc=False):
         open_to_all: True if there is no authentication; each page then warns of it.
         reference: the App in commands that pages recommend, such as ``payments.jobs:app``.
         dev: for the site of `redrive dev`; None for any other.
+        name: of the App, where the dashboards of several Apps are served; otherwise empty.
+        apps: the names of all of them.
         shared: the figures that its viewers share.
     """
 
@@ -390,6 +392,8 @@ class Site(msgspec.Struct, frozen=True, gc=False):
     open_to_all: bool = False
     reference: str = "APP"
     dev: Dev | None = None
+    name: str = ""
+    apps: tuple[str, ...] = ()
     shared: Shared = msgspec.field(default_factory=Shared)
 
 

@@ -18,6 +18,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as HttpRoute
 
+from redrive.app.app import App
 from redrive.app.loading import naming
 from redrive.app.protocol import Procedure, arun
 from redrive.errors import RedriveError
@@ -87,28 +88,37 @@ class Dashboard:
         self._is_open = False
         self._opening = asyncio.Lock()
 
+    @property
+    def app(self) -> App:
+        """The App."""
+        return self._site.app
+
     def application(self) -> Starlette:
         """Return the ASGI application."""
         routes = [
-            *WebProbes(self._site.app, lambda: self.pulse.is_closed).routes(),
-            HttpRoute("/assets/{digest}/{name:path}", self._guarded(self._asset)),
-            HttpRoute("/live", self._guarded(self._live)),
-            HttpRoute("/login", self._guarded(self._login), methods=["GET", "POST"]),
-            HttpRoute("/login/{token}", self._guarded(self._follow_link)),
-            HttpRoute("/logout", self._guarded(self._logout), methods=["POST"]),
-            HttpRoute(API + openapi.DOCUMENT, self._guarded(self._openapi)),
+            *WebProbes({self._site.name: self._site.app}, lambda: self.pulse.is_closed).routes(),
+            self.assets(),
+            HttpRoute("/live", self.guarded(self._live)),
+            HttpRoute("/login", self.guarded(self._login), methods=["GET", "POST"]),
+            HttpRoute("/login/{token}", self.guarded(self._follow_link)),
+            HttpRoute("/logout", self.guarded(self._logout), methods=["POST"]),
+            HttpRoute(API + openapi.DOCUMENT, self.guarded(self._openapi)),
         ]
         for prefix in ("", API):
             for path, methods in groupby(self._routes, key=lambda each: each.path):
                 place = f"{prefix}/overview" if prefix and path == "/" else prefix + path
                 endpoints = {each.method: self._endpoint(each) for each in methods}
-                routes.append(HttpRoute(place, self._guarded(_by_method(endpoints)), methods=list(endpoints)))
+                routes.append(HttpRoute(place, self.guarded(_by_method(endpoints)), methods=list(endpoints)))
         errors = {HTTPStatus.NOT_FOUND: self._unknown, HTTPStatus.METHOD_NOT_ALLOWED: self._unknown}
         return Starlette(routes=routes, exception_handlers=errors)
 
+    def assets(self) -> HttpRoute:
+        """Return the route of the files that pages load."""
+        return HttpRoute("/assets/{digest}/{name:path}", self.guarded(self._asset))
+
     # ------------------------------------------------------------------------------------------------------ requests
 
-    def _guarded(self, endpoint: Endpoint) -> Endpoint:
+    def guarded(self, endpoint: Endpoint) -> Endpoint:
         """Check host and origin before an endpoint, and write its refusals."""
 
         async def serve(request: HttpRequest) -> Response:
@@ -226,6 +236,7 @@ class Dashboard:
             "data": page.data,
             "section": route.section,
             "sections": tuple(sections(self._routes)),
+            "here": dict(sections(self._routes)).get(route.section or "", "/"),
             "note": note,
             "has_login": isinstance(self._auth, Users),
             "streams": request.scope.get(STREAMS, True),
@@ -278,7 +289,7 @@ class Dashboard:
                 raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, detail, allowed)
             raise Refusal(HTTPStatus.NOT_FOUND, f"there is no page {path_of(request)!r} here")
 
-        return await self._guarded(refuse)(request)
+        return await self.guarded(refuse)(request)
 
     # ------------------------------------------------------------------------------------ assets, live updates, login
 

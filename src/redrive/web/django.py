@@ -41,7 +41,7 @@ _USER: Final = "redrive.django.user"
 
 
 def dashboard(
-    app: App,
+    app: App | Mapping[str, App],
     *,
     auth: Auth | Resolver,
     title: str = "",
@@ -55,7 +55,7 @@ def dashboard(
     something.
 
     Args:
-        app: the App, such as ``task_backends["default"].app``.
+        app: the App, such as ``task_backends["default"].app``, or several by their names.
         auth: as for `redrive.web.create_app`; `staff` uses Django's users.
         title: as for `redrive.web.create_app`.
         payloads: likewise.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 
 import msgspec
@@ -11,22 +12,24 @@ from starlette.responses import Response
 from starlette.routing import Route as HttpRoute
 
 from redrive.app.app import App
-from redrive.runtime.health import StoreHealth, Verdict
+from redrive.runtime.health import StoreHealth, Verdict, named
 from redrive.web import guard
 
 
 class WebProbes:
     """The probes of a process that serves the dashboard.
 
+    With several Apps it is ready while the database of one of them can be used: the pages of that one can be read.
+
     Args:
-        app: the App with the database.
+        apps: the Apps with the databases, by name.
         is_stopping: whether the server has been asked to stop.
     """
 
-    def __init__(self, app: App, is_stopping: Callable[[], bool]) -> None:
-        self._store = StoreHealth(app)
+    def __init__(self, apps: Mapping[str, App], is_stopping: Callable[[], bool]) -> None:
+        self._stores = {name: StoreHealth(app) for name, app in apps.items()}
         self._is_stopping = is_stopping
-        self._has_started = False
+        self._has_started: Verdict | None = None
 
     def routes(self) -> list[HttpRoute]:
         """Return the routes of the probes."""
@@ -39,14 +42,20 @@ class WebProbes:
         return Verdict.of({"loop": True})
 
     async def _ready(self) -> Verdict:
-        return Verdict.of({**await self._store.checks(), "serving": not self._is_stopping()})
+        stores = await self._checks()
+        serving = not self._is_stopping()
+        return Verdict(stores.ok and serving, {**stores.checks, "serving": serving})
 
     async def _started(self) -> Verdict:
-        if self._has_started:
-            return Verdict.of({"store": True, "schema": True})
-        verdict = Verdict.of(await self._store.checks())
-        self._has_started = verdict.ok
+        verdict = self._has_started or await self._checks()
+        if verdict.ok:
+            self._has_started = verdict
         return verdict
+
+    async def _checks(self) -> Verdict:
+        found = await asyncio.gather(*[each.checks() for each in self._stores.values()])
+        checks = named(dict(zip(self._stores, found, strict=True)))
+        return Verdict(any(all(each.values()) for each in found), checks)
 
 
 def _endpoint(ask: Callable[[], Awaitable[Verdict]]) -> Callable[[HttpRequest], Awaitable[Response]]:

@@ -53,7 +53,19 @@ def render(template: str, site: Site, request: Request, values: Mapping[str, obj
     def static(name: str) -> str:
         return f"{request.prefix}/assets/{asset(name).digest}/{name}"
 
-    given = {"url": url, "static": static, "site": site, "request": request, "version": __version__}
+    def of_app(name: str, path: str) -> str:
+        """Return the address of a page of another app that is served here."""
+        return f"{request.prefix.removesuffix(f'/{site.name}')}/{name}{path}"
+
+    given = {
+        "url": url,
+        "of_app": of_app,
+        "here": "/",
+        "static": static,
+        "site": site,
+        "request": request,
+        "version": __version__,
+    }
     given["now"] = lambda: site.app.now() or SystemClock().now()
     return _environment().get_template(template).render(given | dict(values))
 

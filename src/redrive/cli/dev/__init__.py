@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -21,7 +22,7 @@ import typer
 
 from redrive.cli.dev.files import Files
 from redrive.cli.dev.setup import HOST, Setup
-from redrive.cli.loading import Target
+from redrive.cli.loading import Targets
 from redrive.cli.screen import say
 from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError
@@ -37,14 +38,14 @@ _WRONG = 2
 
 
 def dev(
-    app: Target,
+    app: Targets,
     *,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the dashboard; 0 chooses one.")] = 8765,
     memory: Annotated[
         bool, typer.Option("--memory", help="Use a throw-away database, in which the clock can be advanced.")
     ] = False,
 ) -> None:
-    """Run a worker and the dashboard of an app, and start both again when a file is saved.
+    """Run a worker and the dashboard of an app, or of several, and start both again when a file is saved.
 
     For development: it serves this machine only, and prints a link that logs in once. Ctrl-C ends it.
     """
@@ -69,18 +70,18 @@ class Reloader:
     """Runs the child process, and starts another one when a file below the current folder has changed.
 
     Args:
-        app: the App, as ``module:app``.
+        apps: the Apps, as ``module:app``.
         folder: for what all children share; no other user can read it.
         listening: the socket of the dashboard.
         memory: True for a throw-away database.
     """
 
-    def __init__(self, app: str, folder: Path, listening: socket.socket, *, memory: bool) -> None:
+    def __init__(self, apps: Sequence[str], folder: Path, listening: socket.socket, *, memory: bool) -> None:
         self._files = Files(Path.cwd())
         self._listening = listening
         self._alive, self._ours = os.pipe()
         shared = (listening.fileno(), self._alive)
-        self._setup = Setup.new(app, folder, *shared, port=listening.getsockname()[1], memory=memory)
+        self._setup = Setup.new(apps, folder, *shared, port=listening.getsockname()[1], memory=memory)
         self._stops = 0
 
     def run(self) -> int:

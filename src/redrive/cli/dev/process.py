@@ -1,4 +1,4 @@
-"""The child process of `redrive dev`: the worker and the dashboard of an app on one event loop."""
+"""The child process of `redrive dev`: the workers and the dashboards of its apps on one event loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -18,14 +18,16 @@ import msgspec
 from redrive.app.app import App
 from redrive.cli import main
 from redrive.cli.dev.setup import Setup
-from redrive.cli.loading import load_app
+from redrive.cli.loading import load_apps
 from redrive.cli.server import Server
 from redrive.cli.worker import leave, start_log, stuck
 from redrive.clock import SystemClock
-from redrive.operate.exchange import Dev, Site
+from redrive.operate.exchange import Dev
+from redrive.runtime.group import WorkerGroup
 from redrive.runtime.worker import Worker
 from redrive.web.asgi import Dashboard
 from redrive.web.link import LoginLink
+from redrive.web.several import Dashboards, sites
 
 # The time in which running handlers may finish after a file was saved.
 PATIENCE = timedelta(seconds=1)
@@ -49,38 +51,41 @@ class AdvancedClock(SystemClock):
 
 
 class DevWorker:
-    """A worker that stops while the clock is advanced, so that it loses no lease by that.
+    """The workers, which stop while the clock is advanced, so that they lose no lease by that.
 
     Args:
-        app: the App.
-        clock: of the throw-away database; None if the clock cannot be advanced.
+        apps: the Apps, by name.
+        clock: of the throw-away databases; None if the clock cannot be advanced.
     """
 
-    def __init__(self, app: App, clock: AdvancedClock | None) -> None:
-        self._app = app
+    def __init__(self, apps: Mapping[str, App], clock: AdvancedClock | None) -> None:
+        self._apps = apps
         self._clock = clock
-        self._worker = Worker(app, shutdown_timeout=PATIENCE)
+        self._workers = self._new()
         self._steps: list[tuple[timedelta, asyncio.Future[None]]] = []
         self._is_stopping = False
+
+    def _new(self) -> WorkerGroup:
+        return WorkerGroup({name: Worker(app, shutdown_timeout=PATIENCE) for name, app in self._apps.items()})
 
     async def run(self) -> None:
         """Run jobs until stopped."""
         self._loop = asyncio.get_running_loop()
         while True:
-            await self._worker.run()
-            if self._worker.abandoned or self._is_stopping:
+            await self._workers.run()
+            if self._workers.abandoned or self._is_stopping:
                 return
             for by, done in self._steps:
                 assert self._clock is not None  # otherwise nothing advances it
                 self._clock.advance(by)
                 done.set_result(None)
             self._steps.clear()
-            self._worker = Worker(self._app, shutdown_timeout=PATIENCE)
+            self._workers = self._new()
 
     def stop(self) -> None:
-        """Stop the worker; a second call gives back what still runs."""
+        """Stop the workers; a second call gives back what still runs."""
         self._is_stopping = True
-        self._worker.stop()
+        self._workers.stop()
 
     def advance(self, by: timedelta) -> None:
         """Advance the clock while no worker runs; called in another thread than the event loop's."""
@@ -89,21 +94,22 @@ class DevWorker:
     async def _advance(self, by: timedelta) -> None:
         done = self._loop.create_future()
         self._steps.append((by, done))
-        self._worker.stop()
+        self._workers.stop()
         await done
 
 
 class DevServer(Server):
     """The server of the dashboard beside the worker, which handles the signals."""
 
-    def __init__(self, dashboard: Dashboard, link: LoginLink) -> None:
-        super().__init__(dashboard)
-        self._link = link
+    def __init__(self, dashboards: Dashboards, links: Collection[LoginLink]) -> None:
+        super().__init__(dashboards)
+        self._links = links
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and print the link."""
+        """Start, and print the links."""
         await super().startup(sockets)
-        self._link.start()
+        for each in self._links:
+            each.start()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -116,25 +122,26 @@ class DevServer(Server):
 
 
 def serve(setup: Setup) -> None:
-    """Run the worker and the dashboard until the process is asked to stop."""
+    """Run the workers and the dashboards until the process is asked to stop."""
     start_log(logging.INFO)
-    app = load_app(setup.app)
-    clock = None
-    if setup.memory:
-        app.close()
-        clock = AdvancedClock(setup.offset)
-        app.url, app.clock = setup.database, clock
-    app.open()
-    asyncio.run(_serve(setup, app, clock))
+    apps = load_apps(setup.apps)
+    clock = AdvancedClock(setup.offset) if setup.memory else None
+    for number, app in enumerate(apps.values()):
+        if clock is not None:
+            app.close()
+            app.url, app.clock = setup.database(number), clock
+        app.open()
+    asyncio.run(_serve(setup, apps if len(apps) > 1 else {"": next(iter(apps.values()))}, clock))
     if stuck():
         leave("leaving; handlers in threads end with the process")
 
 
-async def _serve(setup: Setup, app: App, clock: AdvancedClock | None) -> None:
-    worker = DevWorker(app, clock)
-    site = Site(app, reference=setup.app, dev=Dev(None if clock is None else worker.advance))
-    link = setup.link()
-    server = DevServer(Dashboard(site, setup.users, (), link=link), link)
+async def _serve(setup: Setup, apps: Mapping[str, App], clock: AdvancedClock | None) -> None:
+    worker = DevWorker(apps, clock)
+    found = sites(apps, dev=Dev(None if clock is None else worker.advance))
+    links = {name: setup.link(number, f"/{name}") for number, name in enumerate(found)}
+    dashboards = {name: Dashboard(site, setup.users, (), link=links[name]) for name, site in found.items()}
+    server = DevServer(Dashboards(dashboards), links.values())
 
     def stop() -> None:
         """Stop both."""
@@ -153,7 +160,8 @@ async def _serve(setup: Setup, app: App, clock: AdvancedClock | None) -> None:
     finally:
         server.stop()
         await serving
-        app.close()
+        for app in apps.values():
+            app.close()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ class Setup(msgspec.Struct, frozen=True, gc=False):
     """What the process that watches files gives to each child.
 
     Attributes:
-        app: the App, as ``module:app``.
+        apps: the Apps, as ``module:app``.
         folder: for the login link, the throw-away database and its clock.
         key: of sessions, so that a login lasts while children come and go.
         listening: the number of the socket of the dashboard.
@@ -26,7 +27,7 @@ class Setup(msgspec.Struct, frozen=True, gc=False):
         memory: True for a throw-away database.
     """
 
-    app: str
+    apps: tuple[str, ...]
     folder: str
     key: str
     listening: int
@@ -35,28 +36,30 @@ class Setup(msgspec.Struct, frozen=True, gc=False):
     memory: bool
 
     @classmethod
-    def new(cls, app: str, folder: Path, listening: int, alive: int, *, port: int, memory: bool) -> Setup:
+    def new(cls, apps: Sequence[str], folder: Path, listening: int, alive: int, *, port: int, memory: bool) -> Setup:
         """Return the setup of a new server."""
-        return cls(app, str(folder), rng.token(), listening, alive, port, memory)
+        return cls(tuple(apps), str(folder), rng.token(), listening, alive, port, memory)
 
     @property
     def users(self) -> Users:
         """The one user of the dashboard, for whom sessions are valid."""
         return Users({"developer": Account(Role.OPERATE, token=hash_token(self.key))})
 
-    @property
-    def database(self) -> str:
-        """The URL of the throw-away database."""
-        return f"sqlite:///{quote(self.folder)}/jobs.db?synchronous=normal"
+    def database(self, number: int) -> str:
+        """Return the URL of the throw-away database of an app, by its place in the list."""
+        return f"sqlite:///{quote(self.folder)}/jobs{number}.db?synchronous=normal"
 
     @property
     def offset(self) -> Path:
         """The file with the microseconds by which the clock was advanced."""
         return Path(self.folder, "offset")
 
-    def link(self) -> LoginLink:
-        """Return the link that logs in."""
-        return LoginLink(Path(self.folder, "link"), hash_token(self.key)[:8], self._show)
+    def link(self, number: int, path: str) -> LoginLink:
+        """Return the link that logs in at the dashboard of an app, which has this path."""
 
-    def _show(self, path: str) -> None:
-        say(f"open http://{HOST}:{self.port}{path}; the link logs in once, and Ctrl-C ends the server")
+        def show(link: str) -> None:
+            """Print the link."""
+            at = f"http://{HOST}:{self.port}{path.rstrip('/')}{link}"
+            say(f"open {at}; the link logs in once, and Ctrl-C ends the server")
+
+        return LoginLink(Path(self.folder, f"link{number}"), hash_token(self.key)[:8], show)
