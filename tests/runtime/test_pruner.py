@@ -87,6 +87,48 @@ def test_a_pass_continues_until_no_row_is_left(app: App, monkeypatch: pytest.Mon
     assert ["keep"] == tasks(app)
 
 
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let a stride be one job, and a pass that leaves more than one job be long; return the ids where surveys begin."""
+    asked, survey, is_young = list[int](), retention.survey, retention.is_young
+    monkeypatch.setattr(pruner, "LONG", 1)
+    monkeypatch.setattr(retention, "is_young", lambda *args: is_young(*args, stride=1))
+
+    def one(after: int, *args: object, **options: object):
+        asked.append(after)
+        return survey(after, *args, stride=1, **options)
+
+    monkeypatch.setattr(retention, "survey", one)
+    return asked
+
+
+def test_a_pass_ends_at_jobs_that_are_too_young(app: App, read: list[int]):
+    """It deletes the old ones, reads the others seldom, and keeps the policies of jobs that it has not read."""
+    worker = register(app)
+    app.clock.advance("1d")
+    app.named("work").enqueue_many([()] * 5)
+    drain(app)
+    passes(app, worker)
+
+    # The job that is kept for ever is old, so the pass goes on behind it, up to the first young one.
+    assert ["work"] * 5 + ["keep"] == tasks(app)
+    assert 5 == max(read)
+    assert 2 == len(app.store.run(retention.policies(now=app.now())))
+
+
+def test_now_and_then_a_pass_reads_all_jobs(app: App, read: list[int]):
+    """Jobs may be older than those before them, and policies without jobs go; the next such pass comes days later."""
+    worker, clock = register(app), VirtualClock()
+    clock.advance(1.0)
+    app.named("work").enqueue_many([()] * 5)
+    drain(app)
+    passes(app, worker, pruner.FIRST_WHOLE + 200, clock=clock)
+    whole = [at for at, (before, after) in enumerate(pairwise(read)) if after < before and before == 9]
+
+    assert {0} == set(read[:20])
+    assert 1 == len(whole)
+
+
 def test_a_rest_follows_each_batch(app: App, monkeypatch: pytest.MonkeyPatch):
     """After a batch that took a second, the pruner leaves the database to others for a multiple of that."""
     monkeypatch.setattr(retention, "BATCH", 2)

@@ -168,6 +168,23 @@ def test_a_survey_reads_in_batches(store: Harness):
     assert Survey(store.now, (), frozenset(), None) == survey(store, after_id=numbers[-1])
 
 
+def test_a_survey_knows_whether_jobs_behind_it_can_be_deleted(store: Harness):
+    """They are too young if the shortest retention time of any task has not passed since their enqueue."""
+    for _ in range(4):
+        succeeded(store)
+    found = survey(store, stride=2)
+
+    def is_young() -> bool:
+        return store.do(retention.is_young(replace(found, at=store.now), WEEK, stride=2))
+
+    assert (2, 2) == (found.last_id, found.left)
+    assert is_young()
+    store.wait(5)
+    assert is_young()
+    store.do(retention.declare({"other": RetentionTimes(seconds(4), None), "kept": RetentionTimes(None, None)}))
+    assert not is_young()
+
+
 def forget(store: Harness, digest: str) -> frozenset[str]:
     """Forget a policy if no job has it; return those that may still be forgotten."""
     store.do(retention.forget_policy(digest, now=store.now))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from redrive.stores.operations import retention
@@ -49,3 +51,37 @@ def test_a_policy_is_retired_unless_it_was_deleted(deleted: list[tuple[str]], as
 
     assert ["clock", "policy_forget", *asked] == names(all_asked)
     assert T0 - retention.RETIRED_FOR == all_asked[1].params["before"]
+
+
+def young(*answers: list[tuple[int | None]], keep: RetentionTimes, last_id: int | None = 300) -> tuple[bool, list[Any]]:
+    """Ask whether a stride of 100 jobs is too young to be deleted."""
+    found = retention.Survey(T0, (), frozenset(), last_id)
+    return converse(retention.is_young(found, keep, stride=100), *answers)
+
+
+@pytest.mark.parametrize(
+    ("stored", "keep", "shortest"),
+    [
+        (None, RetentionTimes(seconds(60), None), 60),
+        (5_000_000, RetentionTimes(seconds(60), None), 5),
+        (90_000_000, RetentionTimes(seconds(60), seconds(20), None), 20),
+        (7_000_000, RetentionTimes(None, None), 7),
+    ],
+)
+def test_jobs_are_young_until_the_shortest_time_has_passed(stored: int | None, keep: RetentionTimes, shortest: int):
+    """That of any task or kind of end; the time of a task may be one that this process does not know."""
+    is_young, asked = young([(stored,)], [], keep=keep)
+    is_old, _ = young([(stored,)], [(201,)], keep=keep)
+
+    assert (True, False) == (is_young, is_old)
+    assert {"after_id": 200, "until": 300, "before": T0 - seconds(shortest)} == asked[1].params
+
+
+@pytest.mark.parametrize(
+    ("keep", "last_id"), [(RetentionTimes(None, None), 300), (RetentionTimes(seconds(1), None), None)]
+)
+def test_without_a_time_and_behind_the_last_job_all_are_young(keep: RetentionTimes, last_id: int | None):
+    """Nothing can be deleted there, and no job is read."""
+    is_young, asked = young([(None,)], keep=keep, last_id=last_id)
+
+    assert (True, ["keep_shortest"]) == (is_young, names(asked))

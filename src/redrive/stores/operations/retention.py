@@ -57,6 +57,7 @@ class Survey(msgspec.Struct, frozen=True, gc=False):
     ids: tuple[int, ...]  # the jobs that may be deleted
     policies: frozenset[str]  # digests of the policies of the jobs in this stride
     last_id: int | None  # the last job that was read; None when there are no more
+    left: int = 0  # the ids behind it, those of deleted jobs included
 
 
 @writes
@@ -89,7 +90,23 @@ def survey(
     window = {"after_id": first - 1, "until": until}
     ids = tuple(row[0] for row in (yield Query("prunable", {**window, "now": at, **keep.by_state})))
     policies = frozenset(row[0] for row in (yield Query("policies_of", window)))
-    return Survey(at, ids, policies, until if until < last else None)
+    return Survey(at, ids, policies, until if until < last else None, max(last - until, 0))
+
+
+# Jobs have their ids in the order of their enqueues, but for moments, and none ends before its enqueue.
+@reads
+def is_young(found: Survey, keep: RetentionTimes, *, stride: int = STRIDE) -> Statements[bool]:
+    """Return True if all jobs of a survey were enqueued too late to be deleted, and so those behind it.
+
+    A job behind it may be older, if the clock of the database was set back, or if its id was taken long before.
+    """
+    ((least,),) = yield Query("keep_shortest")
+    spans = [] if least is None else [timedelta(microseconds=least)]
+    spans += [each for each in keep.by_state.values() if each is not None]
+    if found.last_id is None or not spans:
+        return True
+    window = {"after_id": found.last_id - stride, "until": found.last_id}
+    return not (yield Query("enqueued_before", {**window, "before": found.at - min(spans)}))
 
 
 @writes

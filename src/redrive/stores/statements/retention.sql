@@ -81,6 +81,18 @@ ORDER BY job.id
 -- both
 SELECT DISTINCT policy FROM redrive_jobs WHERE id > :after_id::bigint AND id <= :until::bigint
 
+-- name: keep_shortest
+-- Return the shortest of the stored retention times, in microseconds; NULL if there is none, or all are for ever.
+-- both
+SELECT min(CAST(nullif(value, '') AS bigint)) FROM redrive_meta WHERE key LIKE 'keep%'
+
+-- name: enqueued_before
+-- Return a row if a job of a stride was enqueued before an instant.
+-- both
+SELECT id FROM redrive_jobs
+WHERE id > :after_id::bigint AND id <= :until::bigint AND enqueued_at <= :before::timestamptz
+LIMIT 1
+
 -- name: prune
 -- Delete jobs that had ended at the survey, with all their rows, and return them.
 -- postgres

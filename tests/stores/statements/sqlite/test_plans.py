@@ -16,7 +16,7 @@ from redrive.stores import migrate
 from redrive.stores.drivers.sqlite import SQLiteSettings
 from redrive.stores.drivers.sqlite.connection import drive
 from redrive.stores.operations import admin, checks, jobs, leases, queues, retention, workers
-from redrive.stores.operations.retention import RetentionTimes
+from redrive.stores.operations.retention import RetentionTimes, Survey
 from redrive.stores.query import Operation
 from redrive.stores.statements import loader
 from redrive.stores.values.sqlite import encode
@@ -265,6 +265,7 @@ OPERATORS = {
     "list the oldest": lambda: admin.select(Filter(limit=50, oldest_first=True)),
     "find the dead": lambda: admin.select(Filter(limit=50, oldest_first=True, state=State.DEAD, caught=False)),
     "survey": lambda: retention.survey(0, RetentionTimes(LONG, None), stride=500, now=T0),
+    "young": lambda: retention.is_young(Survey(T0, (), frozenset(), 600), RetentionTimes(LONG, None), stride=500),
     "check": lambda: checks.check(0, stride=500),
     "count": lambda: admin.stats(most=50, now=T0),
     "depths": lambda: queues.depths(most=50, now=T0),
