@@ -25,7 +25,9 @@ class Probe(StrEnum):
 def health(
     app: Annotated[
         list[str],
-        typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app; or several Apps."),
+        typer.Argument(
+            metavar="MODULE:APP...", help="Where the App is, for example payments.jobs:app; or several Apps."
+        ),
     ],
     *,
     worker_file: Annotated[

@@ -20,7 +20,7 @@ from redrive.stores.urls import cleared
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")]
 Targets = Annotated[
     list[str],
-    typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app; or several Apps."),
+    typer.Argument(metavar="MODULE:APP...", help="Where the App is, for example payments.jobs:app; or several Apps."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object in a line instead of a table.")]
 Actor = Annotated[str | None, typer.Option(help="The name in the audit log; by default user@host.")]

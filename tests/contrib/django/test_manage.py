@@ -27,7 +27,9 @@ def commands():
     found = {}
     for name, command in typer.main.get_command(cli).commands.items():
         for sub, each in getattr(command, "commands", {"": command}).items():
-            found[(name, sub) if sub else (name,)] = any(each.metavar == "MODULE:APP" for each in each.params)
+            found[(name, sub) if sub else (name,)] = any(
+                (each.metavar or "").startswith("MODULE:APP") for each in each.params
+            )
     return found
 
 

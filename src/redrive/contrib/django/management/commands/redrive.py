@@ -36,7 +36,7 @@ def of_backend(alias: str) -> Any:
     """Return the command line of redrive, with the App of a backend in place of the argument ``MODULE:APP``."""
     root = command_line()
     for command in _commands(root):
-        taken = [each for each in command.params if each.metavar == "MODULE:APP"]
+        taken = [each for each in command.params if (each.metavar or "").startswith("MODULE:APP")]
         command.params = [each for each in command.params if each not in taken]
         for each in taken:
             # Some commands take several.
