@@ -25,9 +25,15 @@ from tests.proxy import Proxy
 CLOCK = SystemClock()
 
 SHOPS = '''
-import os, time
+import logging, os, time
 from pathlib import Path
 from redrive import App
+
+
+def compute(number: int) -> int:
+    """Log in a child process."""
+    logging.getLogger("shop").warning("computing %d", number)
+    return 2 * number
 
 
 def shop(name):
@@ -56,6 +62,7 @@ def shop(name):
     def fail() -> None:
         raise ValueError("wrong")
 
+    app.task(executor="process")(compute)
     return app
 
 
@@ -119,9 +126,11 @@ def test_one_process_serves_both_and_ends_by_one_signal(shops: Shops, tmp_path: 
     jobs = [app.named(name).enqueue(number=1) for name in ("note", "hold") for app in (shops.eu, shops.us)]
     for app in (shops.eu, shops.us):
         app.named("fail").enqueue()
+        jobs.append(app.named("compute").enqueue(number=21))
     with shops.worker("--metrics", ":0", "--health", ":0", "--concurrency", "2") as process:
         wait(lambda: (tmp_path / "held_EU").exists() and (tmp_path / "held_US").exists())
         wait(lambda: all(app.jobs.stats().dead == 1 for app in (shops.eu, shops.us)))
+        wait(lambda: all(app.jobs.stats().succeeded == 2 for app in (shops.eu, shops.us)))
         metrics = httpx.get(shops.logged(r"metrics are at (\S+)")[1], trust_env=False).text
         ready = httpx.get(shops.logged(r"answered at (http://\S+):")[1] + "/readyz", trust_env=False)
         process.send_signal(signal.SIGTERM)
@@ -131,7 +140,7 @@ def test_one_process_serves_both_and_ends_by_one_signal(shops: Shops, tmp_path: 
         status = process.wait(60)
 
     assert 0 == status
-    assert ["EU 1", "US 1", None, None] == [job.result(timeout=0) for job in jobs]
+    assert ["EU 1", "US 1", None, None, 42, 42] == [job.result(timeout=0) for job in jobs]
     assert [(), ()] == [app.workers.select() for app in (shops.eu, shops.us)]
     names = ("loop", *[f"shops:{app} {each}" for app in ("eu", "us") for each in READY])
     assert {"ok": True, "checks": dict.fromkeys(names, True)} == ready.json()
@@ -139,6 +148,7 @@ def test_one_process_serves_both_and_ends_by_one_signal(shops: Shops, tmp_path: 
     for name in ("eu", "us"):
         assert re.search(rf"ERROR   redrive.jobs: shops:{name}: job 3 \(fail\) died at attempt 1", log)
         assert re.search(rf"INFO    redrive.workers: shops:{name}: worker 1 .* 2 at once", log)
+        assert re.search(rf"WARNING shop: shops:{name}: computing 21", log)
         assert re.search(
             rf'redrive_job_attempts_total{{app="shops:{name}",[^}}]*outcome="died"[^}}]*task="fail"}} 1.0', metrics
         )

@@ -314,3 +314,31 @@ def test_the_health_of_several_databases_is_checked(shop: App, redrive):
 
     assert (1, "failed: shop:other store, shop:other schema\n") == (failed.status, failed.err)
     assert (0, "ok\n") == (passed.status, passed.out)
+
+
+def test_a_failed_worker_ends_the_process_although_a_handler_of_another_app_hangs(
+    shop: App, leaving, caplog: pytest.LogCaptureFixture
+):
+    """The error is logged, and the status is that of the error."""
+    other, go, hangs = second(shop, "memory://"), threading.Event(), threading.Event()
+
+    @shop.task
+    def hang() -> None:
+        """Hang."""
+        hangs.set()
+        go.wait(30)
+
+    @other.on_start
+    def connect() -> None:
+        """Fail when the handler of the other app hangs."""
+        hangs.wait(30)
+        raise ConnectionError("redis is down")
+
+    hang.enqueue()
+    result = CliRunner().invoke(cli, ["worker", "shop:app", "shop:other", "--shutdown-timeout", "0s"])
+    go.set()
+    other.close()
+
+    assert "Left(1)" == repr(result.exception)
+    assert any(each.endswith("leaving; handlers in threads end with the process") for each in caplog.messages)
+    assert "ready" == shop.job(1).state

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import redrive
+from redrive.cli import web
+from redrive.cli.server import Server
 from redrive.errors import ConfigurationError, StoreUnreachable
 from redrive.web import Account, NoAuth, Role, Users, create_app, hash_password, hash_token
 from tests.web.client import Client
@@ -170,3 +172,23 @@ def test_a_database_that_is_away_keeps_no_page_of_the_other_app(apps: dict[str, 
     checks = {"eu store": False, "eu schema": False, "us store": True, "us schema": True, "serving": True}
     assert (200, {"ok": True, "checks": checks}) == (ready.status_code, ready.json())
     assert (200, 200, 503) == (client.get("/startupz").status_code, client.get("/livez").status_code, one.status_code)
+
+
+def test_a_server_starts_while_one_database_is_away(
+    apps: dict[str, redrive.App], away: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """It names the database; if all are away it does not start."""
+    monkeypatch.setattr(web, "load_apps", lambda _: apps)
+    served: list[Server] = []
+
+    def run(server: Server) -> None:
+        served.append(server)
+
+    monkeypatch.setattr(Server, "run", run)
+    web.web(["eu", "us"])
+    error = capsys.readouterr().err
+    monkeypatch.setattr(apps["us"], "open", apps["eu"].open)
+
+    assert ("PostgreSQL h1/shop cannot be reached\n", 1) == (error, len(served))
+    with pytest.raises(StoreUnreachable):
+        web.web(["eu", "us"])

@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 
 import typer
 
-from redrive.cli.screen import Commands, say, say_error
-from redrive.errors import ConfigurationError, PayloadError, RedriveError
+from redrive.cli.screen import Commands, exit_status, say, say_error
+from redrive.errors import RedriveError
 from redrive.stores.urls import cleared
 from redrive.version import __version__
 
@@ -98,7 +98,7 @@ def main(command: Callable[[], object] = cli) -> None:
         command()
     except RedriveError as error:
         say_error(str(error))
-        sys.exit(2 if isinstance(error, ConfigurationError | PayloadError) else 1)
+        sys.exit(exit_status(error))
     except Exception as error:  # noqa: BLE001 - shown in full, but escaped, which Python's own traceback is not
         say_error("an unexpected error:\n" + cleared("".join(traceback.format_exception(error))).rstrip("\n"))
         sys.exit(1)

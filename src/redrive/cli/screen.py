@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, PayloadError, RedriveError
 from redrive.visible import hanging, visible
 
 if TYPE_CHECKING:
@@ -51,6 +51,11 @@ def say_kept(kept: Iterable[tuple[int | str, str]]) -> None:
 def say_error(text: str) -> None:
     """Write an error to standard error; lines after the first, such as those with a caret, are indented."""
     typer.echo(hanging(f"redrive: {text}"), err=True)
+
+
+def exit_status(error: RedriveError) -> int:
+    """Return the exit status of a command that has failed: 2 for a wrong call or configuration, otherwise 1."""
+    return 2 if isinstance(error, ConfigurationError | PayloadError) else 1
 
 
 def print_document(value: object) -> None:

@@ -12,18 +12,19 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from redrive.app.app import App
 from redrive.cli.known import unused_queues
 from redrive.cli.loading import Targets, load_apps
-from redrive.errors import ConfigurationError, PolicyError, StoreUnreachable
+from redrive.cli.screen import exit_status
+from redrive.errors import ConfigurationError, PolicyError, RedriveError, StoreUnreachable
 from redrive.observe.logs import EntryFormatter, logger
 from redrive.policy import parse_duration
 from redrive.runtime.group import WorkerGroup
@@ -107,9 +108,21 @@ def worker(
     _warn_of_queues(loaded.values(), [*(queue or ()), *(exclude_queue or ())])
     _warn_of_sharing(loaded)
     _calm_the_collector()
-    asyncio.run(_serve(loaded, group, _observed(loaded, group, health, worker_file)))
+    _run(_serve(loaded, group, _observed(loaded, group, health, worker_file)))
+
+
+def _run(serving: Coroutine[Any, Any, None]) -> None:
+    """Run the workers, and end the process although handlers in threads go on."""
+    status, why = 0, "leaving; handlers in threads end with the process"
+    try:
+        asyncio.run(serving)
+    except RedriveError as error:
+        if not stuck():
+            raise
+        # The worker of one app has failed, while a handler of another one does not stop.
+        status, why = exit_status(error), f"{error}; {why}"
     if stuck():
-        leave("leaving; handlers in threads end with the process")
+        leave(why, status)
 
 
 def start_log(level: int) -> None:
@@ -213,9 +226,9 @@ def stuck() -> bool:
     return False
 
 
-def leave(why: str) -> NoReturn:
+def leave(why: str, status: int = 0) -> NoReturn:
     """End now, without waiting for handlers that go on: their jobs have been given back already."""
-    logger("redrive.worker").info(why)
+    logger("redrive.worker").log(logging.ERROR if status else logging.INFO, "%s", why)
     logging.shutdown()
     sys.stdout.flush()
-    os._exit(0)
+    os._exit(status)
