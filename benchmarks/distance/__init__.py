@@ -1,0 +1,1 @@
+"""What the distance to PostgreSQL costs."""
