@@ -183,7 +183,7 @@ def test_a_statement_is_one():
 
 def test_a_block_states_its_result():
     """Blocks begin with sentences on what the statement returns or does; its headers follow."""
-    header = r"-- (?:(?:transaction|many|first): \w+)"
+    header = r"-- (?:(?:transaction|rows|many|first): \w+)"
 
     def is_described(block: Block) -> bool:
         text = " ".join(line.removeprefix("-- ") for line in block.head if not re.fullmatch(header, line))

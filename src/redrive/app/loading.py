@@ -150,15 +150,15 @@ class ReadingStore:
         _check(writes=operation.writes)
         return await self._opened().arun(operation, **options)
 
-    def begin(self) -> Any:
+    def begin(self, asked: Any = None) -> Any:
         """Begin a transaction; see `redrive.stores.store.Store.begin`."""
         _check(writes=True)
-        return self._opened().begin()
+        return self._opened().begin(asked)
 
-    async def abegin(self) -> Any:
+    async def abegin(self, asked: Any = None) -> Any:
         """Begin a transaction; see `redrive.stores.store.Store.abegin`."""
         _check(writes=True)
-        return await self._opened().abegin()
+        return await self._opened().abegin(asked)
 
     def __getattr__(self, name: str) -> Any:
         """Return another member of the store."""

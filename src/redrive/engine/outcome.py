@@ -26,10 +26,12 @@ class Succeeded(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         result: its return value as JSON, or None.
         effects: what commits with the end of the attempt, in the order in which the handler asked for it.
+        written: how the attempt is settled, if a transaction of the handler has written that already.
     """
 
     result: bytes | None = None
     effects: tuple[Effect, ...] = ()
+    written: Settlement | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, gc=False):

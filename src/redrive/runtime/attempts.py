@@ -99,6 +99,7 @@ class Attempts:
             resources=resources,
             write_steps=self.steps.put,
             processes=processes,
+            era=self._era,
         )
         self._contexts = self._executor.contexts
         self.feeders = self._executor.feeders = Feeders(app, clock, pool, resources)

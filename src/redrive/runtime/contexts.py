@@ -42,10 +42,14 @@ class UnknownTask(Exception):
 
 
 class Contexts:
-    """The contexts that handlers of one app have now; ``resources`` is what the start hooks have returned."""
+    """The contexts that handlers of one app have now; ``resources`` is what the start hooks have returned.
 
-    def __init__(self, app: App, resources: Mapping[str, Any]) -> None:
+    ``era`` returns that of the store in which the present claims were made.
+    """
+
+    def __init__(self, app: App, resources: Mapping[str, Any], era: Callable[[], int | None] = lambda: None) -> None:
         self._app = app
+        self._era = era
         self._resources = resources
         self._links: dict[int, AttemptHandle] = {}
 
@@ -148,7 +152,7 @@ class Contexts:
         """Add the context to the arguments and return the handle of the attempt."""
         assert task.signature.context is not None
         soft_for = None if task.traits.soft_timeout is None else task.traits.soft_timeout.total_seconds()
-        parts = (claim, self._app.store, self._app.now, task.returns.check, soft_for, effects)
+        parts = (claim, self._app.store, self._app.now, task.returns.check, soft_for, effects, self._era())
         is_fed = delivery is not None and delivery.feed is not None
         link = DeliveryHandle(*parts, delivery) if is_fed and delivery else AttemptHandle(*parts)
         arguments[task.signature.context] = Context(
@@ -198,7 +202,7 @@ def _transacted(link: AttemptHandle, outcome: Outcome) -> Outcome:
             )
         case _:
             log.error("job %d: its transaction has completed it; it cannot become %s", link.claim.id, outcome)
-    return Succeeded(link.result)
+    return Succeeded(link.result, written=link.settlement)
 
 
 def delivery_of(

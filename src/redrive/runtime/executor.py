@@ -98,6 +98,7 @@ class Executor:
         resources: what the start hooks have returned, for the contexts of handlers.
         write_steps: writes rows of running runs; None without workflows.
         processes: the children for tasks with ``executor="process"``; None runs these as other ``def`` handlers.
+        era: returns that of the store in which the present claims were made.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Executor:
         resources: Mapping[str, Any] = NO_RESOURCES,
         write_steps: Callable[[StepBatch], Awaitable[StepsWritten]] | None = None,
         processes: Processes | None = None,
+        era: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._app = app
         self._write_steps = write_steps
@@ -119,7 +121,7 @@ class Executor:
         self.functions = PolicyFunctions(app)
         self._begins = begins
         self._cut_off = cut_off
-        self.contexts = Contexts(app, resources)
+        self.contexts = Contexts(app, resources, era)
         self._processes = processes
         self._limits = TimeLimits()
         carry_context()

@@ -42,14 +42,18 @@ class Feeders:
         self._app = app
         self._clock = clock
         self._cut: set[int] = set()
-        self.executor = Executor(app, pool, cut_off=self._cut.__contains__, resources=resources)
         #: Returns the era in which the worker has registered (`redrive.stores.store.Store.era`).
         self.era: Callable[[], int | None] = lambda: None
+        cut_off = self._cut.__contains__
+        self.executor = Executor(app, pool, cut_off=cut_off, resources=resources, era=self._present)
         self._running: dict[int, Feeder] = {}
         self._left: dict[str, float] = {}
         self._changed = asyncio.Event()
         self._looked_at = -BUSY_EVERY
         self.duty = Duty("feeding", self._step)
+
+    def _present(self) -> int | None:
+        return self.era()
 
     @property
     def count(self) -> int:

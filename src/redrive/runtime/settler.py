@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from redrive.app.app import App
 from redrive.clock import Clock
 from redrive.engine.origin import is_feeder
-from redrive.engine.outcome import Failed, Outcome, Released
+from redrive.engine.outcome import Failed, Outcome, Released, Succeeded
 from redrive.engine.records import Claim
 from redrive.engine.settle import CATCH_AGAIN
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOutcomeUnknown, StoreUnreachable
@@ -135,7 +135,7 @@ class Settler:
 
         An end that is stored already, or whose lease is not current, changes nothing. Raise `StoreError`.
         """
-        again = tuple(each for each in self._once if not isinstance(each.outcome, Released))
+        again = tuple(_unwritten(each) for each in self._once if not isinstance(each.outcome, Released))
         if again:
             await self._app.store.arun(leases.settle(again, now=self._app.now()))
 
@@ -251,6 +251,12 @@ class Settler:
                 self._set_aside([ending], tries)
             else:
                 self._refused(ending, error, tries)
+
+
+def _unwritten(ending: Ending) -> Ending:
+    """Return an end that a transaction of its handler has written as one that nothing has written."""
+    outcome = ending.outcome
+    return replace(ending, outcome=replace(outcome, written=None)) if isinstance(outcome, Succeeded) else ending
 
 
 def _undecided(ending: Ending, error: Exception) -> Outcome:

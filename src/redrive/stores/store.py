@@ -68,8 +68,12 @@ class Store(ABC):
         """Run an operation in one transaction and return its result; see `run`."""
 
     @abstractmethod
-    def begin(self) -> StoreTransaction:
+    def begin(self, asked: Operation[bool] | None = None) -> StoreTransaction:
         """Begin a transaction on a connection of its own, for a handler.
+
+        Args:
+            asked: an operation of one statement that only reads, to run in it first; its answer is
+                `StoreTransaction.is_current`.
 
         Raises:
             ConfigurationError: the store has no second connection.
@@ -77,7 +81,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def abegin(self) -> AsyncStoreTransaction:
+    async def abegin(self, asked: Operation[bool] | None = None) -> AsyncStoreTransaction:
         """Begin a transaction on a connection of its own, for a coroutine; see `begin`."""
 
     @abstractmethod
@@ -175,7 +179,12 @@ def _nothing() -> None:
 
 
 class StoreTransaction(Protocol):
-    """An open transaction for a ``def`` handler; `commit` or `rollback` ends it and closes the connection."""
+    """An open transaction for a ``def`` handler; `commit` or `rollback` ends it, and the use of its connection."""
+
+    @property
+    def is_current(self) -> bool:
+        """Return the answer to what `Store.begin` has asked first; True if that is nothing."""
+        ...
 
     @property
     def connection(self) -> Any:  # noqa: ANN401 - the database library's own
@@ -197,6 +206,11 @@ class StoreTransaction(Protocol):
 
 class AsyncStoreTransaction(Protocol):
     """An open transaction for an ``async def`` handler."""
+
+    @property
+    def is_current(self) -> bool:
+        """Return the answer to what `Store.abegin` has asked first; True if that is nothing."""
+        ...
 
     @property
     def connection(self) -> Any:  # noqa: ANN401 - the database library's own

@@ -501,7 +501,7 @@ def test_connections_that_nothing_has_used_are_closed(monkeypatch: pytest.Monkey
         """Open three, use one twice, and wait until the others have ended."""
         await asyncio.gather(*(store.arun(admin.stats()) for _ in range(3)))
         assert before + 3 == sessions()
-        monkeypatch.setattr(aio, "_IDLE", 0)
+        monkeypatch.setattr(aio, "IDLE", 0)
         for left in (before + 2, before + 1, before + 1):
             await store.arun(admin.stats())
             while sessions() > left:  # the server notices the end of a connection by itself

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import asyncpg
@@ -16,7 +16,7 @@ from redrive import App, Context
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Succeeded
 from redrive.errors import StoreBusy, StoreClosed, StoreError, StoreUnreachable
-from redrive.stores.drivers.postgres import statements, transactions
+from redrive.stores.drivers.postgres import script, statements
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs, leases
 from redrive.stores.operations.leases import Ending
@@ -105,13 +105,13 @@ def test_both_or_neither_in_a_coroutine(store: Store, table: str, end: str, expe
     assert (expected, True) == ((rows(table), enqueued(store)), closed)
 
 
-@pytest.mark.parametrize("leave", [psycopg.Connection.commit, psycopg.Connection.rollback])
-def test_a_handler_cannot_end_the_transaction(store: Store, table: str, leave: Callable[[object], None]):
+@pytest.mark.parametrize("leave", ["commit", "rollback"])
+def test_a_handler_cannot_end_the_transaction(store: Store, table: str, leave: str):
     """Handlers cannot commit: their writes would be stored without the end of the attempt."""
     loan = store.begin()
     loan.connection.execute(f"INSERT INTO {table} VALUES (1)")
     with pytest.raises(psycopg.ProgrammingError, match="forbidden"):
-        leave(loan.connection)
+        getattr(loan.connection, leave)()
     loan.rollback()
 
     assert [] == rows(table)
@@ -290,7 +290,7 @@ def test_a_transaction_that_fails_to_begin_is_not_counted(
     async def borrow() -> None:
         """Fail, and borrow."""
         with monkeypatch.context() as patch:
-            patch.setattr(transactions, "handler_transaction", lambda _: "SELECT nothing")
+            patch.setattr(script, "handler_transaction", lambda _: "SELECT nothing")
             with pytest.raises(StoreError):
                 await begin(small, colour)
         await result_of(await begin(small, colour), "rollback")

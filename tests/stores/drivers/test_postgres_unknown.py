@@ -334,7 +334,7 @@ def test_a_lost_commit_of_the_handlers_transaction(fleet: ProxiedApps, proxy: Pr
         await loan.run(settle(fleet))
         await loan.commit()
 
-    fault = proxy.on(FaultKind.CUT_AFTER, COMMIT if colour == "sync" else b"COMMIT;\0")
+    fault = proxy.on(FaultKind.CUT_AFTER, b"COMMIT; CLOSE ALL")
     with pytest.raises(OutcomeUnknown, match=r"commit of ctx.transaction\(\)"):
         borrow() if colour == "sync" else asyncio.run(aborrow())
 

@@ -180,10 +180,10 @@ def test_a_task_that_is_cancelled_while_it_waits_leaves_no_lock(patient: Store, 
     opening, go, given = threading.Event(), threading.Event(), []
     real = SQLiteTransactions._begin
 
-    def slowly(lender: SQLiteTransactions) -> object:
+    def slowly(lender: SQLiteTransactions, asked: None) -> object:
         opening.set()
         assert go.wait(PATIENCE)
-        given.append(real(lender))
+        given.append(real(lender, asked))
         return given[-1]
 
     monkeypatch.setattr(SQLiteTransactions, "_begin", slowly)

@@ -11,6 +11,7 @@ from redrive.engine.lease import GRACE
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Expired, Released, Succeeded
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Enqueue
+from redrive.engine.settle import decide
 from redrive.engine.topics import NewTopicEvent, Publish
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending, Settled
@@ -44,6 +45,54 @@ def test_a_success_wakes_workers_if_it_makes_work_for_them(what: str):
 
     assert wakes == settling((claim(), Succeeded(effects=effects))).wakes
     assert wakes == leases.settle_one(Ending(claim(), Succeeded(effects=effects), 0.0)).wakes
+
+
+def test_an_end_that_its_handler_has_written_is_not_written_again():
+    """It is counted with the others; alone it needs no statement, but for handlers that have stopped."""
+    a, b = of(1, 2)
+    written = decide(a, Succeeded(b"1"), T0, 0.0)
+    done = Succeeded(b"1", written=written)
+
+    settled, asked = converse(settling((a, done), (b, Succeeded())), CLOCK, [(12,)])
+    assert ([2, 1], frozenset()) == ([each.job_id for each in settled.moved], settled.lost)
+    assert ["clock", "settle_succeeded"] == names(asked)
+
+    with pytest.raises(StopIteration) as ended:
+        next(settling((a, done)).steps)
+    assert (written,) == ended.value.value.moved
+
+    _, stopped = converse(leases.settle([Ending(a, done, 0.0)], stopped={9}), [])
+    assert [Query("unstopped_drop", {"lease_ids": [9]})] == stopped
+
+
+@pytest.mark.parametrize("result", [None, b"1"])
+def test_a_handler_completes_its_job_by_one_statement(result: bytes | None):
+    """It takes the instant itself, and the settlement has what the worker estimates."""
+    ending = Ending(claim(id=1, lease_id=11), Succeeded(result), 0.0)
+    settled, asked = converse(leases.settle_one(ending, about=T0), [()])
+
+    assert decide(ending.claim, ending.outcome, T0, 0.0) == settled
+    assert [Query("complete", {"job_id": 1, "lease_id": 11, "result": result, "now": None})] == asked
+
+
+def test_a_handler_without_a_lease_completes_nothing():
+    """By one statement, or as a settle."""
+    ending = Ending(claim(id=1, lease_id=11), Succeeded(), 0.0)
+    lost = [
+        converse(leases.settle_one(ending, about=T0), [])[0],
+        converse(leases.settle_one(ending, now=T0), [])[0],
+        converse(leases.settle_one(ending), CLOCK, [], [], [])[0],
+    ]
+
+    assert [None, None, None] == lost
+
+
+def test_what_belongs_to_the_end_of_a_job_is_written_with_it():
+    """A job with a key ends like any other."""
+    keyed = claim(id=1, lease_id=11, key="k")
+    settled, asked = converse(leases.settle_one(Ending(keyed, Succeeded(), 0.0), about=T0), CLOCK, [(11,)], [])
+
+    assert (State.SUCCEEDED, ["clock", "settle_succeeded", "keys_drop"]) == (settled.state, names(asked))
 
 
 def test_successes_are_written_together():

@@ -14,6 +14,7 @@ from redrive.app.attempts.handle import AttemptHandle, Stop
 from redrive.app.attempts.origins import DeliveredEvent, Delivery, TransitionHandle
 from redrive.app.attempts.resources import Resources
 from redrive.engine.origin import Kind, read_origin
+from redrive.engine.outcome import Settlement
 from redrive.errors import ConfigurationError
 from redrive.policy import parse_duration
 from redrive.policy.duration import Duration
@@ -261,11 +262,9 @@ class Transaction:
     def __enter__(self) -> Any:
         self._begin()
         self._loan = self._lend()
-        try:
-            self._check_current(self._loan.run(self._ask()))
-        except BaseException:
+        if not self._loan.is_current:
             self._loan.rollback()
-            raise
+            raise self._link.lost()
         self._opened(self._loan, None)
         return self._loan.connection
 
@@ -291,21 +290,19 @@ class Transaction:
 
     def _end(self) -> None:
         try:
-            self._check_current(self._loan.run(self._settle()))
+            written = self._checked(self._loan.run(self._settle()))
         except BaseException:
             self._loan.rollback()
             raise
         self._loan.commit()
-        self._link.close()
+        self._link.close(written)
 
     async def __aenter__(self) -> Any:
         self._begin()
         self._async_loan = await self._alend()
-        try:
-            self._check_current(await self._async_loan.run(self._ask()))
-        except BaseException:
+        if not self._async_loan.is_current:
             await self._async_loan.rollback()
-            raise
+            raise self._link.lost()
         self._opened(None, self._async_loan)
         return self._async_loan.connection
 
@@ -322,7 +319,7 @@ class Transaction:
 
     async def _aend(self) -> None:
         try:
-            self._check_current(await self._async_loan.run(self._settle()))
+            written = self._checked(await self._async_loan.run(self._settle()))
         except BaseException:
             await self._async_loan.rollback()
             raise
@@ -330,15 +327,15 @@ class Transaction:
             await self._async_loan.commit()
         except asyncio.CancelledError:
             # The loan finishes its commit before it raises this.
-            self._link.close()
+            self._link.close(written)
             raise
-        self._link.close()
+        self._link.close(written)
 
     def _lend(self) -> StoreTransaction:
-        return self._link.store.begin()
+        return self._link.store.begin(self._link.is_current())
 
     async def _alend(self) -> AsyncStoreTransaction:
-        return await self._link.store.abegin()
+        return await self._link.store.abegin(self._link.is_current())
 
     def _begin(self) -> None:
         if self._link.lent:
@@ -348,14 +345,12 @@ class Transaction:
         self._link.check()
         self._link.result = None
 
-    def _ask(self) -> Operation[bool]:
-        return self._link.is_current()
-
-    def _check_current(self, current: bool) -> None:  # noqa: FBT001 - a result of the store
-        if not current:
+    def _checked(self, written: Settlement | bool | None) -> Settlement | bool:  # noqa: FBT001 - the answer of `settle`
+        if not written:
             raise self._link.lost()
+        return written
 
-    def _settle(self) -> Operation[bool]:
+    def _settle(self) -> Operation[Any]:
         self._link.check()
         return self._link.settle(rng.roll())
 

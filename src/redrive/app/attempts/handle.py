@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.app.attempts.effects import Effects
 from redrive.clock import SystemClock
-from redrive.engine.outcome import Succeeded
+from redrive.engine.outcome import Settlement, Succeeded
 from redrive.engine.records import Claim
 from redrive.errors import LeaseLost, PayloadError, StoreError
 from redrive.stores.operations import attempts, leases
@@ -47,6 +48,7 @@ class AttemptHandle:
         lent: True while the handler is in its transaction, which may end the attempt and so remove its lease.
         ended: True if the handler's transaction has ended the attempt.
         result: the result that the transaction stores.
+        settlement: how the transaction has settled the attempt; None in the delivery of a feeder.
         effects: what commits with the end of the attempt.
         forward: passes each request to stop on to the child process of the handler, if it runs in one.
     """
@@ -62,8 +64,9 @@ class AttemptHandle:
         write: Callable[[Any], bytes | None],
         soft_for: float | None,
         effects: Effects | None = None,
+        era: int | None = None,
     ) -> None:
-        """Start with the seconds ``soft_for`` from now until the handler should stop."""
+        """Start with the seconds ``soft_for`` from now until the handler should stop; ``era`` is that of the claim."""
         self.claim = claim
         #: The job and the lease that every write of the handler names.
         self.job_id, self.lease_id = claim.id, claim.lease_id
@@ -74,8 +77,11 @@ class AttemptHandle:
         self.lent = False
         self.ended = False
         self.result: bytes | None = None
+        self.settlement: Settlement | None = None
         self.forward: Callable[[Stop], None] | None = None
-        self._soft_until = None if soft_for is None else _monotonic() + soft_for
+        self._era = era
+        self._began = _monotonic()
+        self._soft_until = None if soft_for is None else self._began + soft_for
         self._stop: Stop | None = None
         self._reported_at: float | None = None
         self._pending: deque[ProgressReport] = deque(maxlen=1)
@@ -100,19 +106,22 @@ class AttemptHandle:
         if self.forward is not None:
             self.forward(why)
 
-    def close(self) -> None:
-        """Record that the handler's transaction has ended the attempt."""
+    def close(self, written: Settlement | bool) -> None:  # noqa: FBT001 - the answer of `settle`
+        """Record that the handler's transaction has ended the attempt; ``written`` is the answer to `settle`."""
         self.ended = True
+        self.settlement = None if isinstance(written, bool) else written
         self.effects.close(written=True)
 
     def is_current(self) -> Operation[bool]:
         """Return the operation that asks whether the lease is current."""
-        return attempts.is_current(self.job_id, self.lease_id)
+        return replace(attempts.is_current(self.job_id, self.lease_id), era=self._era)
 
-    def settle(self, sample: float) -> Operation[bool]:
-        """Return the operation that ends the attempt in the handler's transaction, and answers whether it could."""
+    def settle(self, sample: float) -> Operation[Any]:
+        """Return the operation that ends the attempt in the handler's transaction; its answer is true if it could."""
         ending = Ending(self.claim, Succeeded(self.result, self.effects.added), sample)
-        return leases.settle_one(ending, now=self.now())
+        # The claim has the time of the database.
+        about = self.claim.claimed_at + timedelta(seconds=_monotonic() - self._began)
+        return replace(leases.settle_one(ending, about=about, now=self.now()), era=self._era)
 
     def check(self) -> None:
         """Raise `LeaseLost` if the attempt is known to be over."""

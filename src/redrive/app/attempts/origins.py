@@ -7,10 +7,12 @@ from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.app.attempts.effects import Effects
 from redrive.app.attempts.handle import AttemptHandle
 from redrive.engine.machine import DataChange, MachineDefinition, NextMachineEvent
+from redrive.engine.outcome import Settlement
 from redrive.engine.records import Claim
 from redrive.engine.topics import Envelope, Shard
 from redrive.errors import ConfigurationError, MachineError
@@ -164,23 +166,25 @@ class DeliveryHandle(AttemptHandle):
         write: Callable[[Any], bytes | None],
         soft_for: float | None,
         effects: Effects,
+        era: int | None,
         delivery: Delivery,
     ) -> None:
-        super().__init__(claim, store, now, write, soft_for, effects)
+        super().__init__(claim, store, now, write, soft_for, effects, era)
         assert delivery.feed is not None  # the caller has checked
         self._feed = delivery.feed
         self._delivery = delivery
         self.job_id, self.lease_id = self._feed.lease.job_id, self._feed.lease.lease_id
 
-    def settle(self, sample: float) -> Operation[bool]:
+    def settle(self, sample: float) -> Operation[Any]:
         """Return the operation that writes in the handler's transaction that its events are done."""
         del sample
         done = [each.id for place, each in enumerate(self._delivery.events) if place not in self._delivery.failed]
-        return feed.commit(self._feed.lease, self._feed.shard, done, self.effects.added, now=self.now())
+        commit = feed.commit(self._feed.lease, self._feed.shard, done, self.effects.added, now=self.now())
+        return replace(commit, era=self._era)
 
-    def close(self) -> None:
+    def close(self, written: Settlement | bool) -> None:  # noqa: FBT001 - the answer of `settle`
         """Record that the handler's transaction was committed."""
-        super().close()
+        super().close(written)
         self._delivery.committed = True
 
 

@@ -66,7 +66,13 @@ class AtomicTransaction(Transaction):
         self._database = database
 
     def _lend(self) -> StoreTransaction:
-        return _DjangoTransaction(self._link.store, self._database)
+        loan = _DjangoTransaction(self._link.store, self._database)
+        try:
+            loan.is_current = loan.run(self._link.is_current())
+        except BaseException:
+            loan.rollback()
+            raise
+        return loan
 
     async def _alend(self) -> AsyncStoreTransaction:
         message = "context.transaction() is for tasks that are `def`: Django's transactions are synchronous"
@@ -77,6 +83,7 @@ class _DjangoTransaction:
     """Django's own connection in a transaction; see `redrive.stores.store.StoreTransaction`."""
 
     def __init__(self, store: Store, database: str) -> None:
+        self.is_current = True
         self._store = store
         self._database = database
         # Durable: inside another transaction, the end of the job would wait for the end of that one.

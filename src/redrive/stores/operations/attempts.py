@@ -61,8 +61,7 @@ def progress(job_id: int) -> Statements[Progress | None]:
 @reads
 def is_current(job_id: int, lease_id: int) -> Statements[bool]:
     """Return True if the lease of an attempt is current."""
-    rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
-    return bool(rows) and rows[0].lease_id == lease_id
+    return bool((yield Query("lease_current", {"job_id": job_id, "lease_id": lease_id})))
 
 
 class NextTimeout(msgspec.Struct, frozen=True, gc=False):

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.engine.frozen import UnreadablePolicy, is_readable
 from redrive.engine.lease import ATTEMPT_LIMIT, GRACE, limit_of
@@ -218,6 +219,14 @@ def _makes_work(ending: Ending) -> bool:
 
 
 def _settle(endings: Sequence[Ending], stopped: Collection[int], now: datetime | None) -> Statements[Settled]:
+    written = tuple(e.outcome.written for e in endings if isinstance(e.outcome, Succeeded) and e.outcome.written)
+    if written:
+        endings = [e for e in endings if not isinstance(e.outcome, Succeeded) or e.outcome.written is None]
+        if not endings:
+            yield from drop_unstopped(stopped)
+            return Settled(written, frozenset())
+        settled = yield from _settle(endings, stopped, now)
+        return replace(settled, moved=(*settled.moved, *written))
     at = yield from instant(now)
     plain: list[Settlement] = []
     ends: list[tuple[Claim, Outcome, Settlement]] = []
@@ -269,13 +278,26 @@ def _missed(missed: Sequence[Settlement]) -> Statements[tuple[frozenset[int], fr
     return frozenset(already), frozenset(each for each in lost if before.get(each) == AttemptOutcome.CANCELLED)
 
 
-def settle_one(ending: Ending, *, now: datetime | None = None) -> Operation[bool]:
-    """Write the end of one attempt; return False if its lease is not current."""
-    return Operation("settle_one", _settle_one(ending, now), writes=True, wakes=_makes_work(ending))
+def settle_one(
+    ending: Ending, *, about: datetime | None = None, now: datetime | None = None
+) -> Operation[Settlement | None]:
+    """Write the end of one attempt in the transaction of its handler; return None if its lease is not current.
+
+    ``about`` is the present instant as the worker estimates it. With it, most successes are one statement, which
+    takes the exact instant; the estimate stands only in the settlement, for events and sums.
+    """
+    return Operation("settle_one", _settle_one(ending, about, now), writes=True, wakes=_makes_work(ending))
 
 
-def _settle_one(ending: Ending, now: datetime | None) -> Statements[bool]:
-    return not (yield from _settle([ending], (), now)).lost
+def _settle_one(ending: Ending, about: datetime | None, now: datetime | None) -> Statements[Settlement | None]:
+    at, claim, outcome = now or about, ending.claim, ending.outcome
+    is_plain = isinstance(outcome, Succeeded) and not claim.catching
+    # The result is written by the same statement.
+    if at is None or not is_plain or _has_more(replace(ending, outcome=replace(outcome, result=None))):
+        return next(iter((yield from _settle([ending], (), now)).moved), None)
+    settlement = decide(claim, outcome, at, ending.sample)
+    params = {"job_id": claim.id, "lease_id": claim.lease_id, "result": settlement.result, "now": now}
+    return settlement if (yield Query("complete", params)) else None
 
 
 # A caller repeats a settle if its reply was lost. If the first one was committed, its leases are no longer current, as

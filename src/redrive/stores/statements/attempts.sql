@@ -29,6 +29,12 @@ RETURNING lease_id
 -- both
 SELECT job_id, lease_id, details, at FROM redrive_progress WHERE job_id = :job_id::bigint
 
+-- name: lease_current
+-- Return a row if the lease of an attempt is current.
+-- rows: counted
+-- both
+SELECT 1 FROM redrive_jobs WHERE id = :job_id::bigint AND lease_id = :lease_id::bigint
+
 -- name: open_attempt
 -- Return the open attempt of one job, if it has this lease, and lock it.
 -- For an external completion, which ends it. SQLite needs no lock.

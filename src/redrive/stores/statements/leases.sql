@@ -380,13 +380,10 @@ SELECT
 FROM redrive_jobs
 WHERE id IN (SELECT value FROM json_each(:ids))
 
--- name: settle_succeeded
--- Finish each of these jobs if its lease is still current, and return these leases.
--- A lease id belongs to one job only, so the two lists need no pairing.
--- postgres
-UPDATE redrive_jobs SET
+-- fragment: succeeded
+-- The columns of a job that a success changes, besides the time.
+-- both
     state = 'succeeded',
-    finished_at = :now::timestamptz,
     crashes = 0,
     hold = NULL,
     slot = NULL,
@@ -398,29 +395,60 @@ UPDATE redrive_jobs SET
     fingerprint = NULL,
     reason = NULL,
     error = NULL
+
+-- name: settle_succeeded
+-- Finish each of these jobs if its lease is still current, and return these leases.
+-- A lease id belongs to one job only, so the two lists need no pairing.
+-- postgres
+UPDATE redrive_jobs SET
+    finished_at = :now::timestamptz,
+-- include succeeded
 -- A job with a lease runs or waits. For state = 'running' the planner might scan the index of running jobs, in which the
 -- entries of ended jobs stay as long as another session holds a snapshot.
 WHERE id = ANY (:job_ids::bigint[]) AND lease_id = ANY (:lease_ids::bigint[]) AND state <> 'waiting'
 RETURNING success_lease_id
 -- sqlite
 UPDATE redrive_jobs SET
-    state = 'succeeded',
     finished_at = :now,
-    crashes = 0,
-    hold = NULL,
-    slot = NULL,
-    success_lease_id = lease_id,
-    success_worker_id = worker_id,
-    lease_id = NULL,
-    worker_id = NULL,
-    note = NULL,
-    fingerprint = NULL,
-    reason = NULL,
-    error = NULL
+-- include succeeded
 WHERE id IN (SELECT value FROM json_each(:job_ids))
     AND lease_id IN (SELECT value FROM json_each(:lease_ids))
     AND state = 'running'
 RETURNING success_lease_id
+
+-- fragment: complete_result
+-- Write the result of a job whose lease is current, if there is one.
+-- sqlite
+INSERT INTO redrive_results (job_id, result)
+SELECT id, :result FROM redrive_jobs
+WHERE id = :job_id AND lease_id = :lease_id AND state = 'running' AND :result IS NOT NULL
+ON CONFLICT (job_id) DO UPDATE SET result = excluded.result
+
+-- name: complete
+-- Finish a job, with its result, if its lease is still current, and return a row if it was.
+-- In the transaction of its handler.
+-- rows: counted
+-- first: complete_result
+-- postgres
+WITH done AS (
+    UPDATE redrive_jobs SET
+        finished_at = coalesce(:now::timestamptz, (SELECT now FROM redrive_clock)),
+-- include succeeded
+    WHERE id = :job_id::bigint AND lease_id = :lease_id::bigint AND state <> 'waiting'
+    RETURNING id
+),
+result AS (
+    INSERT INTO redrive_results (job_id, result)
+    SELECT id, :result::bytea FROM done WHERE :result IS NOT NULL
+    ON CONFLICT (job_id) DO UPDATE SET result = excluded.result
+)
+SELECT 1 FROM done
+-- sqlite
+UPDATE redrive_jobs SET
+    finished_at = coalesce(:now, (SELECT now FROM redrive_clock)),
+-- include succeeded
+WHERE id = :job_id AND lease_id = :lease_id AND state = 'running'
+RETURNING 1
 
 -- name: workers_late
 -- Extend the leases of workers with late heartbeats by the time in which no sweep has run.

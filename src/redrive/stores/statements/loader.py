@@ -20,6 +20,7 @@ For PostgreSQL's:
   sessions.
 * ``transaction: own``: what it writes may stay whatever follows; without a transaction it is one by itself.
 * ``transaction: last``: nothing follows it; without a transaction it is one by itself.
+* ``rows: counted``: of its rows only the number is used.
 
 For SQLite's:
 
@@ -60,11 +61,11 @@ _RULES = {"postgres": (), "sqlite": _SQLITE}
 # Each begins with the literal text that `re` searches for before it tries to match.
 _BLOCK = re.compile(r"\n-- (name|fragment): (\w+)\n")
 _TEXT = re.compile(r"\n-- (both|postgres|sqlite)\n")
-_HEADER = re.compile(r"\n-- (transaction|many): (\w+)")
+_HEADER = re.compile(r"\n-- (transaction|rows|many): (\w+)")
 _FIRST = re.compile(r"\n-- first: (\w+)")
 _INCLUDE = re.compile(r"-- include (\w+)")
 
-_HEADERS = {"postgres": "transaction", "sqlite": "many"}
+_HEADERS = {"postgres": ("transaction", "rows"), "sqlite": ("many",)}
 
 
 def spelled(text: str, dialect: str) -> str:
@@ -124,6 +125,6 @@ def headers(dialect: str) -> Mapping[str, Mapping[str, str]]:
     """Return the headers of each statement for the driver of a dialect, by its name."""
     blocks = _blocks(dialect)
     return {
-        name: {key: value for key, value in _HEADER.findall(blocks[name].head) if key == _HEADERS[dialect]}
+        name: {key: value for key, value in _HEADER.findall(blocks[name].head) if key in _HEADERS[dialect]}
         for name in statements(dialect)
     }

@@ -33,7 +33,7 @@ _UNNOTICED, _ROUNDS = 0.01, 4
 
 # Seconds after which a connection that nothing has used is closed. A start and a burst use several at a time, and in a
 # fleet of idle workers these would take the sessions of the server.
-_IDLE = 60.0
+IDLE = 60.0
 
 # Seconds within which a connection is chosen that has run the same operation: a server process plans the statements of
 # an operation when it runs it first, which takes longer than a claim of a hundred jobs. Operations that are further
@@ -96,10 +96,14 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no ty
         turn: the turn of the servers when it was opened.
         limit: seconds after which an operation asks whether the server is there.
         lost: why it was closed in the middle of an operation; None if it was not.
+        over: True if another object has taken over its session; see `renewed`.
+        is_changed: True if its user has changed how values are read or written, which is a part of the session.
     """
 
-    def __init__(self, protocol: object, transport: asyncio.Transport, *args: object, **kwargs: object) -> None:
+    def __init__(self, protocol: Any, transport: asyncio.Transport, *args: object, **kwargs: object) -> None:  # noqa: ANN401 - asyncpg's own
         super().__init__(protocol, transport, *args, **kwargs)
+        self.made = functools.partial(type(self), protocol, transport, *args, **kwargs)
+        self.over = self.is_changed = False
         self.operations: set[str] = set()
         self.servers = Servers()
         self.address = Address("")
@@ -109,6 +113,31 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no ty
         self._peer = transport.get_extra_info("peername")
         self._look_at: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
+
+    def is_closed(self) -> bool:
+        """Return True if it cannot be used any more."""
+        return self.over or bool(super().is_closed())
+
+    def terminate(self) -> None:
+        """Close the session, unless another object has taken it over."""
+        if not self.over:
+            super().terminate()
+
+    def end(self) -> None:
+        """Close the session."""
+        self.unwatch()
+        self.over = False
+        self.terminate()
+
+    async def set_type_codec(self, *args: object, **kwargs: object) -> None:
+        """Change how values of a type are read and written."""
+        self.is_changed = True
+        await super().set_type_codec(*args, **kwargs)
+
+    async def set_builtin_type_codec(self, *args: object, **kwargs: object) -> None:
+        """Change how values of a type are read and written."""
+        self.is_changed = True
+        await super().set_builtin_type_codec(*args, **kwargs)
 
     def watch(self) -> None:
         """Close the connection if its server does not answer on a new one either, from now on until `unwatch`."""
@@ -190,6 +219,8 @@ async def _tried(
                 connection_class=Connection,
                 # Behind a pool that gives each transaction another session, a prepared statement is lost at once.
                 statement_cache_size=0 if pooled else 200,
+                # Without a timer for each statement.
+                max_cached_statement_lifetime=0,
                 # The settings have it, also from the environment; see `_session`.
                 target_session_attrs="any",
             )
@@ -204,6 +235,18 @@ async def _tried(
         if isinstance(error, (*ERRORS, ValueError)):
             return error
         raise
+
+
+# As in `sync`: code that has kept the earlier object, or a cursor of it, cannot use the session any more.
+def renewed(earlier: Connection) -> Connection:
+    """Return another object for the session of a connection, in the state of a new one; end the earlier object."""
+    connection: Connection = earlier.made()
+    earlier.made.args[0].set_connection(connection)
+    earlier.unwatch()
+    earlier.over = True
+    for name in ("servers", "address", "turn", "era", "limit", "is_changed"):
+        setattr(connection, name, getattr(earlier, name))
+    return connection
 
 
 async def _session(connection: Connection, *, pooled: bool) -> Session[Connection]:
@@ -226,10 +269,10 @@ async def drive(
     first: Query | Compound | None = None,
 ) -> R:
     """Run an operation in a transaction that the caller ends; see `sync.drive`."""
-    return await _run(connection, inner_script(steps, settings, first), settings)
+    return await execute(connection, inner_script(steps, settings, first), settings)
 
 
-async def _run(
+async def execute(
     connection: asyncpg.Connection[Any],
     script: Script[R],
     settings: PostgresSettings,
@@ -257,8 +300,9 @@ async def ask(connection: asyncpg.Connection[Any], statement: Statement, seconds
     """Execute one statement and return its rows; without ``seconds`` it may take as long as the connection permits."""
     try:
         if statement.values is None:
-            await connection.execute(statement.text, timeout=seconds)
-            return []
+            status: str = await connection.execute(statement.text, timeout=seconds)
+            # Such as SELECT 1, or INSERT 0 1.
+            return [()] * int(status.rpartition(" ")[2]) if statement.counts else []
         rows: Rows = await connection.fetch(statement.text, *statement.values, timeout=seconds)
     except ERRORS as error:
         # A connection of the user has no such attribute.
@@ -271,8 +315,27 @@ async def ask(connection: asyncpg.Connection[Any], statement: Statement, seconds
     return decoder(statement.into, tuple(rows[0].keys()))(rows)
 
 
+async def begin(connection: Connection, opening: Statement) -> Rows:
+    """Begin the transaction of a handler by a message, and return its rows."""
+    rows = await ask(connection, opening)
+    # What `Transaction.start` does besides: a transaction of the handler is a savepoint.
+    connection._top_xact = connection.transaction()  # noqa: SLF001
+    return rows
+
+
 async def begin_session(connection: Connection, settings: PostgresSettings, timeline: Timeline) -> None:
     """Set the settings of a session, and record its server."""
+    if not await _met(connection, session(settings, timeline.server), timeline):
+        await connection.execute(session(settings))
+
+
+async def meet(connection: Connection, timeline: Timeline) -> None:
+    """Record the server of a session, whose settings are those of the server."""
+    await _met(connection, f"SELECT {timeline.server}", timeline)
+
+
+async def _met(connection: Connection, query: str, timeline: Timeline) -> bool:
+    """Record the server of a session, the last column of a query; return False if the role may not read it."""
     # asyncpg returns no rows of a message without parameters, but those of a COPY, in one round trip.
     rows = bytearray()
 
@@ -282,22 +345,14 @@ async def begin_session(connection: Connection, settings: PostgresSettings, time
 
     connection.era = timeline.era
     try:
-        await connection.copy_from_query(session(settings, timeline.server), output=receive)
+        await connection.copy_from_query(query, output=receive)
     except asyncpg.PostgresError as error:
         if not timeline.refused(error.sqlstate):
             raise
-        await connection.execute(session(settings))
-        return
+        return False
     server = rows.decode().rstrip("\n").rpartition("\t")[2]
     connection.era = timeline.meet(None if server == r"\N" else server)
-
-
-async def execute(connection: asyncpg.Connection[Any], text: str, settings: PostgresSettings) -> None:
-    """Execute statements without parameters, in one message; raise `StoreError` if that fails."""
-    try:
-        await connection.execute(text)
-    except ERRORS as error:
-        raise translation(error, settings) from error
+    return True
 
 
 class AsyncRunner:
@@ -329,7 +384,7 @@ class AsyncRunner:
         connection, rows = await pool.checkout(first, operation)
         try:
             failed = functools.partial(pool.close_spent, connection)
-            return await _run(connection, script, self._settings, rows, failed)
+            return await execute(connection, script, self._settings, rows, failed)
         except BaseException as error:
             await pool.undo(connection, error)
             raise
@@ -341,19 +396,33 @@ class AsyncRunner:
         self._closed = True
         for loop, pool in list(self._pools.items()):
             pool.closed = True
-            # A loop that is closed has closed its connections; see `_Pool.close_with_loop`.
-            with contextlib.suppress(RuntimeError):
-                if loop.is_running() and not _is_current(loop):
-                    loop.call_soon_threadsafe(pool.close_idle)
-                else:
-                    pool.close_idle()
+            in_loop(loop, pool.close_idle)
 
     async def _opened(self, loop: asyncio.AbstractEventLoop) -> _Pool:
         """Open the pool of a loop."""
         self._pools = {each: kept for each, kept in self._pools.items() if not each.is_closed()}
         pool = self._pools[loop] = _Pool(self._settings, self._timeline, loop)
-        await pool.close_with_loop()
+        await anext(pool.end)
         return pool
+
+
+async def at_end_of_loop(close: Callable[[], None]) -> AsyncGenerator[None, None]:
+    """Call a function at the end of the loop that has begun to iterate over this."""
+    # `asyncio.run` and its like close the asynchronous generators of a loop at its end, also if the user does not close
+    # the store.
+    try:
+        yield
+    finally:
+        close()
+
+
+def in_loop(loop: asyncio.AbstractEventLoop, close: Callable[[], None]) -> None:
+    """Call a function that closes connections in their loop; one that is closed has closed its connections."""
+    with contextlib.suppress(RuntimeError):
+        if loop.is_running() and not _is_current(loop):
+            loop.call_soon_threadsafe(close)
+        else:
+            close()
 
 
 def _is_current(loop: asyncio.AbstractEventLoop) -> bool:
@@ -377,20 +446,11 @@ class _Pool:
         self._in_use = 0
         self._opening = 0.0  # seconds that it took to open the last connection
         self._given_back: asyncio.Future[None] | None = None
-        self._end: AsyncGenerator[None, None] | None = None
+        self.end = at_end_of_loop(self._close)
 
-    async def close_with_loop(self) -> None:
-        """Close the connections when the loop ends, even if the user does not close the store."""
-        # `asyncio.run` and its like close the asynchronous generators of a loop at its end, and so this one.
-        self._end = self._until_loop_ends()
-        await anext(self._end)
-
-    async def _until_loop_ends(self) -> AsyncGenerator[None, None]:
-        try:
-            yield
-        finally:
-            self.closed = True
-            self.close_idle()
+    def _close(self) -> None:
+        self.closed = True
+        self.close_idle()
 
     def close_idle(self) -> None:
         """Close the connections that are not in use."""
@@ -566,5 +626,5 @@ class _Pool:
             return
         now = self._loop.time()
         self._idle.append((connection, now))
-        if now - self._idle[0][1] > _IDLE:
+        if now - self._idle[0][1] > IDLE:
             self._idle.pop(0)[0].terminate()

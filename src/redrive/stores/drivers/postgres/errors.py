@@ -45,6 +45,12 @@ def is_read_only(error: object) -> bool:
     return state == "25006" or (state == "0A000" and "recovery" in str(error))
 
 
+def is_unsure(error: object) -> bool:
+    """Return True if one of several statements was cancelled or had no memory, and it may be any of them."""
+    state = getattr(error, "sqlstate", None) or ""
+    return state == "57014" or state.startswith(("53", "XX"))
+
+
 def translation(
     error: BaseException, settings: PostgresSettings, *, opening: bool = False, commits: str | None = None
 ) -> StoreError:

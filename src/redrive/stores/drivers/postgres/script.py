@@ -29,7 +29,15 @@ import msgspec
 
 from redrive.errors import StoreError
 from redrive.stores.drivers.postgres.settings import PostgresSettings
-from redrive.stores.drivers.postgres.statements import begin, composed, prepared
+from redrive.stores.drivers.postgres.statements import (
+    before_completion,
+    begin,
+    composed,
+    counted,
+    handler_transaction,
+    inlined,
+    prepared,
+)
 from redrive.stores.query import Compound, Operation, Query, R, Rows, Statements
 from redrive.stores.statements import loader
 
@@ -43,6 +51,7 @@ class Statement(msgspec.Struct, frozen=True):
     # Name of the operation, if this statement commits a part of it, or an earlier one has. If the answer is lost, it is
     # unknown whether, or how far, the operation took effect.
     commits: str | None = None
+    counts: bool = False  # True if several statements answer with the rows of the last one, which are only counted
 
 
 Script: TypeAlias = Generator[Statement, Rows | None, R]
@@ -68,6 +77,61 @@ def lent_statement(query: Query, operation: Operation[R], settings: PostgresSett
     # transaction once.
     channel = settings.channel if operation.wakes and settings.notify else None
     return Statement(*composed(query, settings.schema, channel, uid), query.into)
+
+
+def lent_script(operation: Operation[R], settings: PostgresSettings) -> Script[R]:
+    """Return the script of an operation in the transaction of a handler.
+
+    An operation that writes locks the row of the job, and ends the transaction of the handler soon.
+    """
+    before = before_completion() if operation.writes else None
+    try:
+        query = next(operation.steps)
+    except StopIteration as stop:
+        nothing: R = stop.value
+        return nothing
+    if before is None or not counted(query):
+        if before is not None:
+            yield Statement(before)
+        return (yield from inner_script(operation.steps, settings, query))
+    rows = yield Statement(f"{before}; {inlined(*composed(query, settings.schema))}", counts=True)
+    return (yield from _answered(operation.steps, rows or (), settings))
+
+
+def _answered(steps: Statements[R], rows: Rows, settings: PostgresSettings) -> Script[R]:
+    """Send the first answer to an operation, and return the script of the rest."""
+    try:
+        query = steps.send(rows)
+    except StopIteration as stop:
+        result: R = stop.value
+        return result
+    return (yield from inner_script(steps, settings, query))
+
+
+class Opening:
+    """The message that begins the transaction of a handler, and asks something.
+
+    Args:
+        asked: an operation of one statement, of which only the number of rows is used; None for none.
+    """
+
+    def __init__(self, asked: Operation[bool] | None, settings: PostgresSettings) -> None:
+        self.era = None if asked is None else asked.era
+        text = handler_transaction(settings)
+        self._steps = None if asked is None else asked.steps
+        if self._steps is not None:
+            text = f"{text}; {inlined(*composed(next(self._steps), settings.schema))}"
+        self.statement = Statement(text, counts=asked is not None)
+
+    def answer(self, rows: Rows) -> bool:
+        """Return the answer of the operation; True if nothing was asked."""
+        if self._steps is None:
+            return True
+        try:
+            self._steps.send(rows)
+        except StopIteration as stop:
+            return bool(stop.value)
+        raise RuntimeError("an operation that is asked first has one statement")
 
 
 def full_script(operation: Operation[R], settings: PostgresSettings, should_notify: Callable[[], bool]) -> Script[R]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -78,16 +79,33 @@ def durability(settings: PostgresSettings) -> str:
 
 
 def handler_transaction(settings: PostgresSettings) -> str:
-    """Return the first statements of a transaction for a handler."""
+    """Return the statements that begin a transaction for a handler, for one message."""
     # The handler may take its time between two statements, but a process that is stopped inside the block must not
     # keep its locks forever.
     idle, patience = _milliseconds(settings), dict(_session_settings(settings))["lock_timeout"]
-    return f"SET LOCAL {_IDLE_TIMEOUT} = {idle}; SET LOCAL lock_timeout = {patience}; {durability(settings)}"
+    return f"BEGIN; SET LOCAL {_IDLE_TIMEOUT} = {idle}; SET LOCAL lock_timeout = {patience}; {durability(settings)}"
 
 
 def before_completion() -> str:
     """Return the statement before redrive completes the job of a handler's transaction, which locks its row."""
     return f"SET LOCAL {_IDLE_TIMEOUT} = {_SHORT}"
+
+
+# What DISCARD ALL would do, but for the plans, which belong to no handler, and for temporary tables: a session that has
+# had some is closed. The statements after COMMIT cannot fail; before it, the handler's locks and settings still count.
+_COMMIT = (
+    "COMMIT; CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; UNLISTEN *; "
+    "SELECT pg_advisory_unlock_all(); DISCARD SEQUENCES; SELECT 1 WHERE pg_my_temp_schema() <> 0"
+)
+
+
+def commit_handler(settings: PostgresSettings) -> str:
+    """Return the statements that commit the transaction of a handler, for one message.
+
+    They undo what it has changed in the session. A row of the last one means that something is left. Behind a pool that
+    gives each transaction another session there is nothing to undo in a session of ours.
+    """
+    return "COMMIT" if settings.pgbouncer else _COMMIT
 
 
 class CompiledStatement(msgspec.Struct, frozen=True):
@@ -118,6 +136,28 @@ def composed(
         return statement.text, arguments(queries[0], statement.names, {"channel": channel, "uid": uid})
     text = _combined(schema, channel, *(each.name for each in queries))
     return text, [value for each in queries for value in arguments(each, every[each.name].names, {})]
+
+
+def counted(query: Query | Compound) -> bool:
+    """Return True if only the number of the rows of a query is used."""
+    return isinstance(query, Query) and "rows" in loader.headers("postgres")[query.name]
+
+
+def inlined(text: str, values: Sequence[Any]) -> str:
+    """Return a statement with its parameters as literals, for a message of several statements."""
+    return _NUMBER.sub(lambda number: _literal(values[int(number[1]) - 1]), text)
+
+
+def _literal(value: object) -> str:
+    # A handler may have changed how the server reads a backslash.
+    if value is None:
+        return "NULL"
+    if isinstance(value, datetime):
+        return f"'{value.isoformat()}'"
+    if isinstance(value, bytes):
+        return f"decode('{value.hex()}', 'hex')"
+    assert isinstance(value, int)
+    return str(value)
 
 
 @functools.cache

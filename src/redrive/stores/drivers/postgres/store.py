@@ -71,6 +71,8 @@ class PostgresStore(Store, forks.Member):
             from redrive.stores.drivers.postgres import external
 
             return external.run_on(using, operation, self.settings, self._uid)
+        if self._transactions is not None:
+            self._transactions.close_old()
         return sync.run(operation, self._should_notify, timeout=timeout)
 
     async def arun(self, operation: Operation[R], *, using: object = None) -> R:
@@ -110,17 +112,17 @@ class PostgresStore(Store, forks.Member):
             else:
                 self._timeline.meet(here)
 
-    def begin(self) -> PostgresTransaction:
+    def begin(self, asked: Operation[bool] | None = None) -> PostgresTransaction:
         """Begin a transaction on a connection of psycopg, for a handler; see `Store.begin`.
 
         Raise `StoreBusy` if ``pool`` transactions were open for longer than the timeout, or `StoreError` if it
         cannot be opened.
         """
-        return self._lent().begin()
+        return self._lent().begin(asked)
 
-    async def abegin(self) -> AsyncPostgresTransaction:
+    async def abegin(self, asked: Operation[bool] | None = None) -> AsyncPostgresTransaction:
         """Begin a transaction on a connection of asyncpg, for a coroutine; see `Store.begin`."""
-        return await self._lent().abegin()
+        return await self._lent().abegin(asked)
 
     def migration_cursor(self) -> MigrationCursor:
         """Open a connection for a migration, which the caller closes."""
@@ -152,12 +154,14 @@ class PostgresStore(Store, forks.Member):
             if self._pid == os.getpid():
                 if self._sync is not None:
                     self._sync.close()
+                if self._transactions is not None:
+                    self._transactions.close()
                 self._aio.close()
 
     def after_fork_in_child(self) -> None:
         """Replace the parent's connections, and a lock that another of its threads may have held."""
         self._lock = threading.Lock()
-        _INHERITED.append((self._sync, self._aio))
+        _INHERITED.append((self._sync, self._aio, self._transactions))
         self._open()
 
     def _check(self) -> None:
@@ -165,7 +169,7 @@ class PostgresStore(Store, forks.Member):
         if self._pid != os.getpid():
             with self._lock:
                 if self._pid != os.getpid():
-                    _INHERITED.append((self._sync, self._aio))
+                    _INHERITED.append((self._sync, self._aio, self._transactions))
                     self._open()
         if self._closed:
             raise StoreClosed(f"{self.settings} has been closed")
@@ -187,7 +191,7 @@ class PostgresStore(Store, forks.Member):
             from redrive.stores.drivers.postgres.transactions import PostgresTransactions
 
             with self._lock:
-                self._transactions = self._transactions or PostgresTransactions(self.settings)
+                self._transactions = self._transactions or PostgresTransactions(self.settings, self._timeline)
         return self._transactions
 
     def _open(self) -> None:

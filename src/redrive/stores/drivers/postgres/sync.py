@@ -57,8 +57,11 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         era: that of the store when it was opened.
         turn: the turn of the servers when it was opened.
         limit: seconds without an answer after which it asks whether its server is there.
+        over: True if another object has taken over its session; see `renewed`.
+        is_lent: True if it is that of a handler.
     """
 
+    over = is_lent = False
     patience = math.inf
     until = math.inf
     servers = Servers()
@@ -73,6 +76,23 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         reported = self.pgconn.parameter_status
         return reported(b"in_hot_standby") == b"on" or reported(b"default_transaction_read_only") == b"on"
 
+    @property
+    def closed(self) -> bool:
+        """True if it cannot be used any more."""
+        return self.over or super().closed
+
+    def commit(self) -> None:
+        """Commit; a handler must not do that."""
+        if self.is_lent:
+            raise psycopg.ProgrammingError("commit() is forbidden: the end of ctx.transaction() commits")
+        super().commit()
+
+    def rollback(self) -> None:
+        """Roll back; a handler must not do that."""
+        if self.is_lent:
+            raise psycopg.ProgrammingError("rollback() is forbidden: an error that leaves ctx.transaction() rolls back")
+        super().rollback()
+
     @functools.cached_property
     def own_cursor(self) -> Cursor:
         """The cursor for all statements of redrive: a new one would look up again how each type is read and written."""
@@ -82,11 +102,13 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         """Wait for an answer, as psycopg does, until the deadline; then close the connection."""
         # psycopg waits for an answer without limit, and so does a TCP connection to a server process that was stopped:
         # its kernel continues to acknowledge. Whether a write took effect is then unknown.
+        if self.over:
+            raise psycopg.OperationalError("the connection is closed: its transaction has ended")
         now = _monotonic()
         seconds = min(self.patience, self.until - now)
         try:
             return super().wait(self._with_deadline(gen, seconds, now + seconds), *args, **kwargs)
-        except _NoAnswer:
+        except NoAnswer:
             self.close()
             raise
 
@@ -101,7 +123,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
                 if not ready:
                     now = _monotonic()
                     if now >= until:
-                        raise _NoAnswer(no_answer(max(seconds, 0)))
+                        raise NoAnswer(no_answer(max(seconds, 0)))
                     if now >= look_at:
                         self._look(min(self.limit, until - now))
                         look_at = _monotonic() + self.limit
@@ -116,14 +138,14 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             peer = own.getpeername()
         if not answers(peer, seconds):
             self.servers.lost(self.address)
-            raise _Lost(lost_text(self.address, seconds))
+            raise Lost(lost_text(self.address, seconds))
 
 
-class _NoAnswer(psycopg.OperationalError):
+class NoAnswer(psycopg.OperationalError):
     """The server did not answer in time."""
 
 
-class _Lost(_NoAnswer):
+class Lost(NoAnswer):
     """The server does not answer on a new connection either."""
 
 
@@ -173,8 +195,7 @@ def _open(settings: PostgresSettings, attempt: Attempt) -> Connection:
         autocommit=True,
         # A database with the encoding SQL_ASCII takes any bytes, and would let psycopg return them.
         client_encoding="utf8",
-        # Behind a pool that gives each transaction another session, a prepared statement is lost at once.
-        prepare_threshold=None if settings.pgbouncer else 2,
+        prepare_threshold=_threshold(settings),
         connect_timeout=max(_SHORTEST_CONNECT, round(attempt.seconds)),
         tcp_user_timeout=round(settings.timeout.total_seconds() * 1000),
         # The settings have it, also from the environment; see `_session`.
@@ -185,6 +206,42 @@ def _open(settings: PostgresSettings, attempt: Attempt) -> Connection:
     connection.patience = attempt.seconds
     connection.adapters.register_dumper(list, ListDumper)
     return connection
+
+
+# An object has state of its own beside the session, such as adapters, factories, handlers and prepared statements. Code
+# that has kept the earlier object, or a cursor of it, cannot use the session any more.
+def renewed(earlier: Connection) -> Connection:
+    """Return another object for the session of a connection, which prepares no statements; end the earlier object.
+
+    Raise `psycopg.OperationalError` if another thread has used the connection for the time of an answer.
+    """
+    # A thread may be in the middle of a statement.
+    if not earlier.lock.acquire(timeout=min(earlier.patience, threading.TIMEOUT_MAX)):
+        raise psycopg.OperationalError("another thread uses the connection")
+    try:
+        earlier.over = True
+        connection = type(earlier)(earlier.pgconn)
+    finally:
+        earlier.lock.release()
+    for name in ("servers", "address", "turn", "era", "limit", "patience"):
+        setattr(connection, name, getattr(earlier, name))
+    connection.adapters.register_dumper(list, ListDumper)
+    # Statements of the earlier object may have the same names.
+    connection.prepare_threshold = None
+    return connection
+
+
+def again(kept: Connection, settings: PostgresSettings) -> Connection:
+    """Return an object for the session of an idle connection without prepared statements, in the state of a new one."""
+    connection = renewed(kept)
+    connection.autocommit = True
+    connection.prepare_threshold = _threshold(settings)
+    return connection
+
+
+def _threshold(settings: PostgresSettings) -> int | None:
+    # Behind a pool that gives each transaction another session, a prepared statement is lost at once.
+    return None if settings.pgbouncer else 2
 
 
 def _session(connection: Connection, settings: PostgresSettings) -> Session[Connection]:
@@ -213,6 +270,18 @@ def begin_session(connection: Connection, settings: PostgresSettings, timeline: 
     connection.era = timeline.meet(None if row is None else row[-1])
 
 
+def meet(connection: Connection, timeline: Timeline) -> None:
+    """Record the server of a session, whose settings are those of the server."""
+    connection.era = timeline.era
+    try:
+        row = connection.own_cursor.execute(f"SELECT {timeline.server}", prepare=False).fetchone()
+    except psycopg.Error as error:
+        if not timeline.refused(error.sqlstate):
+            raise
+    else:
+        connection.era = timeline.meet(None if row is None else row[0])
+
+
 def drive(
     connection: psycopg.Connection[Any],
     steps: Statements[R],
@@ -223,8 +292,13 @@ def drive(
 
     ``first`` is its first query, if the caller has taken it already.
     """
+    return execute(connection, inner_script(steps, settings, first), settings)
+
+
+def execute(connection: psycopg.Connection[Any], script: Script[R], settings: PostgresSettings) -> R:
+    """Execute the statements of a script, in a transaction that the caller ends."""
     with _cursor(connection) as cursor:
-        return _run(cursor, inner_script(steps, settings, first), settings)
+        return _run(cursor, script, settings)
 
 
 def ask(connection: psycopg.Connection[Any], statement: Statement) -> Rows:
@@ -265,7 +339,11 @@ def _run(
 def _execute(cursor: Cursor, statement: Statement) -> Rows:
     if statement.values is None:
         cursor.execute(statement.text, prepare=False)
-        return []
+        if not statement.counts:
+            return []
+        while cursor.nextset():
+            pass
+        return [()] * cursor.rowcount
     if cursor.connection.pgconn.pipeline_status:
         # A user's connection in pipeline mode: the end of a block within the pipeline fetches the answer.
         with cursor.connection.pipeline():
@@ -374,7 +452,7 @@ class SyncRunner:
                     # A connection that does not answer in time is not skipped: the time is up. Nor is one that
                     # refuses a value, as each would.
                     may_have_committed = commits is not None and not is_read_only(error)
-                    is_final = isinstance(error, (_NoAnswer, *_UNFIT)) and not isinstance(error, _Lost)
+                    is_final = isinstance(error, (NoAnswer, *_UNFIT)) and not isinstance(error, Lost)
                     if idle is None or may_have_committed or is_final:
                         raise translation(error, self._settings, commits=commits) from error
         except BaseException:

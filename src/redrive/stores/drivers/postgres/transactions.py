@@ -1,8 +1,14 @@
 """Transactions for handlers: the handler's writes and the end of its attempt are one transaction.
 
-A ``def`` handler gets a connection of psycopg, a coroutine one of asyncpg. It is opened for the block and closed after
-it, so changes of its session do not last. Other work does not wait for the block, except for the rows that it writes;
-but the lease may be lost during it, and then the completion, which is fenced, rolls the handler's writes back.
+A ``def`` handler gets a connection of psycopg, a coroutine one of asyncpg. Other work does not wait for the block,
+except for the rows that it writes; but the lease may be lost during it, and then the completion, which is fenced, rolls
+the handler's writes back.
+
+A block takes three round trips besides those of the handler: one begins the transaction and asks for the lease, one
+completes the job, one commits. A session whose block was committed is used again. No state of one handler may reach
+another one, so the message that commits also undoes what the handler has changed in the session, and each block has a
+connection object of its own, which is closed at its end (`redrive.stores.drivers.postgres.sync.renewed`). After any
+other end, and wherever something is left, the session is closed.
 """
 
 from __future__ import annotations
@@ -10,20 +16,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
-from typing import Any
-from weakref import WeakKeyDictionary
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Generic, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from redrive.errors import StoreBusy, StoreError
+from redrive.clock import SystemClock
+from redrive.errors import StoreBusy, StoreClosed, StoreError, StoreUnreachable
 from redrive.stores.drivers.postgres import aio, sync
-from redrive.stores.drivers.postgres.errors import translation
+from redrive.stores.drivers.postgres.errors import is_unsure, translation
+from redrive.stores.drivers.postgres.script import Opening, Statement, lent_script
 from redrive.stores.drivers.postgres.settings import PostgresSettings
-from redrive.stores.drivers.postgres.statements import before_completion, handler_transaction
+from redrive.stores.drivers.postgres.statements import commit_handler
+from redrive.stores.drivers.postgres.timeline import Timeline
 from redrive.stores.query import Operation, R
-from redrive.stores.store import run_to_completion
+from redrive.stores.store import run_to_completion, unknown
+
+C = TypeVar("C", sync.Connection, aio.Connection)
 
 # Only redrive ends the transaction. psycopg refuses commit() and rollback() inside it; asyncpg has no such methods; and
 # a transaction that was ended by a statement is detected.
@@ -34,52 +44,144 @@ _NAME = "ctx.transaction()"
 # Seconds that a rollback may take before the connection is closed, which rolls back too.
 _ROLLBACK_TIMEOUT = 5
 
+_ROLLBACK = Statement("ROLLBACK")
+
+_monotonic = SystemClock.monotonic
+
+
+def _commit(settings: PostgresSettings) -> Statement:
+    return Statement(commit_handler(settings), counts=not settings.pgbouncer)
+
+
+def _failed_commit(error: BaseException, settings: PostgresSettings) -> StoreError:
+    """Return the error for a commit without the answer that it has succeeded."""
+    # An error may be one of the statements after the commit.
+    if is_unsure(error):
+        return unknown(settings, _NAME, str(error))
+    return aio.failure(error, settings, commits=_NAME)
+
+
+class _Idle(Generic[C]):
+    """Connections that no handler uses, the last one that was used first."""
+
+    def __init__(self, settings: PostgresSettings, timeline: Timeline, close: Callable[[C], None]) -> None:
+        self._settings = settings
+        self._timeline = timeline
+        self._close: Callable[[C], None] = close
+        self._kept: list[tuple[C, float]] = []
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is none."""
+        return not self._kept
+
+    def pop(self) -> C | None:
+        """Take a connection that may be used; None if there is none."""
+        while True:
+            with self._lock:
+                if self._is_closed:
+                    raise StoreClosed(f"{self._settings} has been closed")
+                if not self._kept:
+                    return None
+                connection, _ = self._kept.pop()
+            if self._may_be_used(connection):
+                return connection
+            self._close(connection)
+
+    def put(self, connection: C) -> None:
+        """Keep a connection for the next handler."""
+        with self._lock:
+            if not self._is_closed:
+                self._kept.append((connection, _monotonic()))
+                return
+        self._close(connection)
+
+    def close_old(self) -> None:
+        """Close the connections that no handler has used for long."""
+        until = _monotonic() - aio.IDLE
+        with self._lock:
+            old = [each for each, since in self._kept if since <= until]
+            self._kept = [(each, since) for each, since in self._kept if since > until]
+        for connection in old:
+            self._close(connection)
+
+    def close(self) -> None:
+        """Close all; one that is in use is closed when it is put back."""
+        with self._lock:
+            self._is_closed = True
+            kept, self._kept = self._kept, []
+        for connection, _ in kept:
+            self._close(connection)
+
+    def _may_be_used(self, connection: C) -> bool:
+        is_current = connection.turn == self._settings.servers.turn and connection.era == self._timeline.era
+        return is_current and (self._settings.pgbouncer or not connection.is_read_only)
+
 
 class PostgresTransaction:
     """A `StoreTransaction` on a connection of psycopg."""
 
     def __init__(
-        self, connection: psycopg.Connection[Any], settings: PostgresSettings, on_close: Callable[[], None]
+        self,
+        connection: sync.Connection,
+        settings: PostgresSettings,
+        timeline: Timeline,
+        on_close: Callable[[sync.Connection | None], None],
     ) -> None:
         self.connection = connection
+        connection.is_lent = True
+        self.is_current = True
         self._settings = settings
-        # Called once, when the connection has been closed.
+        self._timeline = timeline
+        # Called once, with the connection if it can be used again.
         self._on_close = on_close
-        self._transaction = connection.transaction()
-        self._transaction.__enter__()
-        connection.execute(handler_transaction(settings))
+
+    def begin(self, opening: Opening) -> None:
+        """Begin the transaction."""
+        self._timeline.check(opening.era, self._settings)
+        try:
+            rows = sync.ask(self.connection, opening.statement)
+        except psycopg.Error as error:
+            raise translation(error, self._settings) from error
+        self.is_current = opening.answer(rows)
 
     def run(self, operation: Operation[R]) -> R:
         """Run an operation in the transaction."""
         if self.connection.info.transaction_status is TransactionStatus.IDLE:
             raise StoreError(_ENDED)
-        try:
-            if operation.writes:
-                self.connection.execute(before_completion())
-        except psycopg.Error as error:
-            raise translation(error, self._settings) from error
-        return sync.drive(self.connection, operation.steps, self._settings)
+        self._timeline.check(operation.era, self._settings)
+        return sync.execute(self.connection, lent_script(operation, self._settings), self._settings)
 
     def commit(self) -> None:
-        """Commit and close."""
+        """Commit."""
+        left: sync.Connection | None = None
         try:
-            self._transaction.__exit__(None, None, None)
-        except psycopg.Error as error:
-            raise translation(error, self._settings, commits=_NAME) from error
+            try:
+                connection = sync.renewed(self.connection)
+            except psycopg.Error as error:
+                raise translation(error, self._settings) from error
+            try:
+                if not sync.ask(connection, _commit(self._settings)):
+                    left = connection
+            except psycopg.Error as error:
+                raise _failed_commit(error, self._settings) from error
         finally:
-            self._close()
+            self._close(left)
 
     def rollback(self) -> None:
         """Roll back and close."""
         try:
             with contextlib.suppress(psycopg.Error):
-                self._transaction.__exit__(psycopg.Rollback, psycopg.Rollback(), None)
+                sync.ask(self.connection, _ROLLBACK)
         finally:
-            self._close()
+            self._close(None)
 
-    def _close(self) -> None:
-        self.connection.close()
-        self._on_close()
+    def _close(self, left: sync.Connection | None) -> None:
+        if left is None:
+            self.connection.pgconn.finish()
+        self._on_close(left)
 
 
 class AsyncPostgresTransaction:
@@ -88,26 +190,33 @@ class AsyncPostgresTransaction:
     def __init__(
         self,
         connection: aio.Connection,
-        transaction: Any,  # noqa: ANN401 - asyncpg does not export its type
         settings: PostgresSettings,
-        on_close: Callable[[], None],
+        timeline: Timeline,
+        on_close: Callable[[aio.Connection | None], None],
     ) -> None:
         self.connection = connection
-        self._transaction = transaction
+        self.is_current = True
         self._settings = settings
+        self._timeline = timeline
         self._on_close = on_close
+
+    async def begin(self, opening: Opening) -> None:
+        """Begin the transaction."""
+        self._timeline.check(opening.era, self._settings)
+        async with self._in_time():
+            rows = await aio.begin(self.connection, opening.statement)
+        self.is_current = opening.answer(rows)
 
     async def run(self, operation: Operation[R]) -> R:
         """Run an operation in the transaction."""
         if not self.connection.is_closed() and not self.connection.is_in_transaction():
             raise StoreError(_ENDED)
+        self._timeline.check(operation.era, self._settings)
         async with self._in_time():
-            if operation.writes:
-                await aio.execute(self.connection, before_completion(), self._settings)
-            return await aio.drive(self.connection, operation.steps, self._settings)
+            return await aio.execute(self.connection, lent_script(operation, self._settings), self._settings)
 
     async def commit(self) -> None:
-        """Commit and close."""
+        """Commit."""
         await run_to_completion(self._commit())
 
     async def rollback(self) -> None:
@@ -115,34 +224,113 @@ class AsyncPostgresTransaction:
         await run_to_completion(self._rollback())
 
     async def _commit(self) -> None:
+        left: aio.Connection | None = None
+        connection = self.connection if self.connection.is_closed() else aio.renewed(self.connection)
+        connection.watch()
         try:
-            async with self._in_time(commits=_NAME):
-                await self._transaction.commit()
+            async with self._in_time(_failed_commit):
+                if not await aio.ask(connection, _commit(self._settings)) and not connection.is_changed:
+                    left = connection
         finally:
-            self._close()
+            connection.unwatch()
+            self._close(left)
 
     @contextlib.asynccontextmanager
-    async def _in_time(self, *, commits: str | None = None) -> AsyncIterator[None]:
+    async def _in_time(
+        self, failed: Callable[[BaseException, PostgresSettings], StoreError] = translation
+    ) -> AsyncIterator[None]:
         """Limit the time of the block."""
         # Before asyncpg sends a statement, it waits until the server has cancelled an earlier one.
         try:
             async with asyncio.timeout(self._settings.timeout.total_seconds()):
                 yield
         except aio.ERRORS as error:
-            raise aio.failure(error, self._settings, commits=commits) from error
+            raise failed(error, self._settings) from error
 
     async def _rollback(self) -> None:
         try:
             with contextlib.suppress(*aio.ERRORS):
                 async with asyncio.timeout(_ROLLBACK_TIMEOUT):
-                    await self._transaction.rollback()
+                    await aio.ask(self.connection, _ROLLBACK)
         finally:
-            self._close()
+            self._close(None)
 
-    def _close(self) -> None:
-        self.connection.unwatch()
-        self.connection.terminate()
-        self._on_close()
+    def _close(self, left: aio.Connection | None) -> None:
+        if left is None:
+            self.connection.end()
+        self._on_close(left)
+
+
+class _Lender:
+    """The transactions of the coroutines of one event loop."""
+
+    def __init__(self, settings: PostgresSettings, timeline: Timeline, loop: asyncio.AbstractEventLoop) -> None:
+        self._settings = settings
+        self._timeline = timeline
+        self._loop = loop
+        self._free = asyncio.BoundedSemaphore(settings.pool)
+        self.idle: _Idle[aio.Connection] = _Idle(settings, timeline, aio.Connection.terminate)
+        self._closing: asyncio.TimerHandle | None = None
+        self.end: AsyncGenerator[None, None] = aio.at_end_of_loop(self.idle.close)
+
+    async def begin(self, asked: Operation[bool] | None) -> AsyncPostgresTransaction:
+        """Take or open a connection, and begin its transaction."""
+        try:
+            async with asyncio.timeout(self._settings.timeout.total_seconds()):
+                await self._free.acquire()
+        except TimeoutError:
+            raise _none_left(self._settings) from None
+        try:
+            return await self._begin(Opening(asked, self._settings))
+        except BaseException:
+            self._free.release()
+            raise
+
+    async def _begin(self, opening: Opening) -> AsyncPostgresTransaction:
+        while True:
+            kept = self.idle.pop()
+            connection = await self._open() if kept is None else aio.renewed(kept)
+            loan = AsyncPostgresTransaction(connection, self._settings, self._timeline, self._give_back)
+            connection.watch()
+            try:
+                if kept is not None:
+                    # The types of the database may have changed, and those of an earlier handler are its own.
+                    await connection.reload_schema_state()
+                await loan.begin(opening)
+            except BaseException as error:
+                connection.end()
+                if kept is None or not _has_ended(error):
+                    raise
+            else:
+                return loan
+
+    async def _open(self) -> aio.Connection:
+        connection = await aio.connect(self._settings)
+        try:
+            async with asyncio.timeout(self._settings.timeout.total_seconds()):
+                if not self._settings.pgbouncer:
+                    await aio.meet(connection, self._timeline)
+        except BaseException as error:
+            connection.terminate()
+            if isinstance(error, aio.ERRORS):
+                raise translation(error, self._settings) from error
+            raise
+        return connection
+
+    def _give_back(self, connection: aio.Connection | None) -> None:
+        self._free.release()
+        if connection is not None:
+            self.idle.put(connection)
+            self._close_later()
+
+    def _close_later(self) -> None:
+        if self._closing is None and not self.idle.is_empty:
+            self._closing = self._loop.call_later(aio.IDLE, self._close_old)
+
+    def _close_old(self) -> None:
+        self._closing = None
+        self.idle.close_old()
+        self._close_later()
 
 
 # A process may be stopped inside the block. The server ends a session that is silent for the timeout of the URL; and,
@@ -150,62 +338,89 @@ class AsyncPostgresTransaction:
 class PostgresTransactions:
     """A source of transactions on one database, at most ``pool`` of each library at once."""
 
-    def __init__(self, settings: PostgresSettings) -> None:
+    def __init__(self, settings: PostgresSettings, timeline: Timeline) -> None:
         self._settings = settings
+        self._timeline = timeline
         # Counted apart from the connections that operations use: a worker can still settle when its handlers have taken
         # all of these.
         self._free = threading.BoundedSemaphore(settings.pool)
-        self._frees: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.BoundedSemaphore] = WeakKeyDictionary()
+        self._idle: _Idle[sync.Connection] = _Idle(settings, timeline, sync.Connection.close)
+        self._lenders: dict[asyncio.AbstractEventLoop, _Lender] = {}
 
-    def begin(self) -> PostgresTransaction:
-        """Open a connection of psycopg and begin its transaction.
+    def begin(self, asked: Operation[bool] | None = None) -> PostgresTransaction:
+        """Take or open a connection of psycopg, and begin its transaction; see `redrive.stores.store.Store.begin`.
 
         Raise `StoreBusy` if ``pool`` transactions were open for longer than the timeout, or `StoreError` if it
         cannot be opened.
         """
         if not self._free.acquire(timeout=self._settings.timeout.total_seconds()):
-            raise self._none_left()
+            raise _none_left(self._settings)
         try:
-            connection = sync.connect(self._settings)
-            try:
-                return PostgresTransaction(connection, self._settings, self._free.release)
-            except BaseException:
-                connection.close()
-                raise
-        except BaseException as error:
+            return self._begin(Opening(asked, self._settings))
+        except BaseException:
             self._free.release()
+            raise
+
+    async def abegin(self, asked: Operation[bool] | None = None) -> AsyncPostgresTransaction:
+        """Take or open a connection of asyncpg, and begin its transaction; see `begin`."""
+        loop = asyncio.get_running_loop()
+        lender = self._lenders.get(loop)
+        if lender is None:
+            self._lenders = {each: kept for each, kept in self._lenders.items() if not each.is_closed()}
+            lender = self._lenders[loop] = _Lender(self._settings, self._timeline, loop)
+            await anext(lender.end)
+        return await lender.begin(asked)
+
+    def close_old(self) -> None:
+        """Close the connections of psycopg that no handler has used for long; those of asyncpg have a timer."""
+        if not self._idle.is_empty:
+            self._idle.close_old()
+
+    def close(self) -> None:
+        """Close the connections; one that is in use is closed at the end of its transaction. Idempotent."""
+        self._idle.close()
+        for loop, lender in list(self._lenders.items()):
+            aio.in_loop(loop, lender.idle.close)
+
+    def _begin(self, opening: Opening) -> PostgresTransaction:
+        while True:
+            kept = self._idle.pop()
+            connection = self._open() if kept is None else sync.again(kept, self._settings)
+            loan = PostgresTransaction(connection, self._settings, self._timeline, self._give_back)
+            try:
+                loan.begin(opening)
+            except BaseException as error:
+                connection.close()
+                if kept is None or not _has_ended(error):
+                    raise
+            else:
+                return loan
+
+    def _open(self) -> sync.Connection:
+        connection = sync.connect(self._settings)
+        try:
+            if not self._settings.pgbouncer:
+                sync.meet(connection, self._timeline)
+        except BaseException as error:
+            connection.close()
             if isinstance(error, psycopg.Error):
                 raise translation(error, self._settings) from error
             raise
+        return connection
 
-    async def abegin(self) -> AsyncPostgresTransaction:
-        """Open a connection of asyncpg and begin its transaction; see `begin`."""
-        free = self._frees.setdefault(asyncio.get_running_loop(), asyncio.BoundedSemaphore(self._settings.pool))
-        try:
-            async with asyncio.timeout(self._settings.timeout.total_seconds()):
-                await free.acquire()
-        except TimeoutError:
-            raise self._none_left() from None
-        try:
-            connection = await aio.connect(self._settings)
-            connection.watch()
-            try:
-                transaction = connection.transaction()
-                await transaction.start()
-                await connection.execute(handler_transaction(self._settings))
-            except BaseException:
-                connection.unwatch()
-                connection.terminate()
-                raise
-        except BaseException as error:
-            free.release()
-            if isinstance(error, aio.ERRORS):
-                raise translation(error, self._settings) from error
-            raise
-        return AsyncPostgresTransaction(connection, transaction, self._settings, free.release)
+    def _give_back(self, connection: sync.Connection | None) -> None:
+        if connection is not None:
+            self._idle.put(connection)
+        self._free.release()
 
-    def _none_left(self) -> StoreBusy:
-        return StoreBusy(
-            f"all {self._settings.pool} connections to {self._settings} for ctx.transaction() are in use: set ?pool= "
-            "higher, or do less inside of the blocks"
-        )
+
+def _has_ended(error: BaseException) -> bool:
+    """Return True if a kept session had ended, so that another one may serve; a late answer is no reason to repeat."""
+    return isinstance(error, StoreUnreachable) and not isinstance(error.__cause__, sync.NoAnswer | TimeoutError)
+
+
+def _none_left(settings: PostgresSettings) -> StoreBusy:
+    return StoreBusy(
+        f"all {settings.pool} connections to {settings} for ctx.transaction() are in use: set ?pool= higher, or do "
+        "less inside of the blocks"
+    )

@@ -101,13 +101,13 @@ class SQLiteStore(Store, forks.Member):
         """Run an operation in the user's own transaction; see `redrive.stores.drivers.sqlite.external`."""
         return external.run_on(connection, operation, self.settings, self._file)
 
-    def begin(self) -> transactions.SQLiteTransaction:
+    def begin(self, asked: Operation[bool] | None = None) -> transactions.SQLiteTransaction:
         """Begin a transaction on a connection of its own, for a handler; see `Store.begin`."""
-        return self._source().begin()
+        return self._source().begin(asked)
 
-    async def abegin(self) -> transactions.AsyncSQLiteTransaction:
+    async def abegin(self, asked: Operation[bool] | None = None) -> transactions.AsyncSQLiteTransaction:
         """Begin a transaction on a connection of its own, for a coroutine; see `Store.begin`."""
-        return await self._source().abegin()
+        return await self._source().abegin(asked)
 
     def _refuse_self_wait(self, operation: Operation[Any]) -> None:
         """Raise `StoreBusy` if a write would wait for the open transaction of the handler that calls it."""

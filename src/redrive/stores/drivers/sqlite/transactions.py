@@ -36,6 +36,7 @@ class SQLiteTransaction:
     ) -> None:
         self.connection = connection
         self.settings = settings
+        self.is_current = True
         self._write_queue = write_queue
         self._file = file
         self._open = True
@@ -92,6 +93,7 @@ class AsyncSQLiteTransaction:
 
     def __init__(self, transaction: SQLiteTransaction, thread: ThreadPoolExecutor) -> None:
         self.connection = transaction.connection
+        self.is_current = transaction.is_current
         self._transaction = transaction
         self._thread = thread
 
@@ -125,21 +127,21 @@ class SQLiteTransactions:
         # is enough: only the holder of the write lock uses it.
         self._thread = ThreadPoolExecutor(1, "redrive-transaction")
 
-    def begin(self) -> SQLiteTransaction:
-        """Open a connection and begin its transaction.
+    def begin(self, asked: Operation[bool] | None = None) -> SQLiteTransaction:
+        """Open a connection and begin its transaction; see `redrive.stores.store.Store.begin`.
 
         Raises:
             StoreError: it cannot be opened, or another connection writes for longer than the busy timeout.
         """
         self._write_queue.acquire()
-        transaction = self._begin()
+        transaction = self._begin(asked)
         _latest.set(transaction)
         return transaction
 
-    async def abegin(self) -> AsyncSQLiteTransaction:
+    async def abegin(self, asked: Operation[bool] | None = None) -> AsyncSQLiteTransaction:
         """Open a connection and begin its transaction in a thread; see `begin`."""
         await self._write_queue.aacquire()
-        opening = self._thread.submit(self._begin)
+        opening = self._thread.submit(self._begin, asked)
         try:
             transaction = await asyncio.wrap_future(opening)
         except BaseException:
@@ -148,7 +150,7 @@ class SQLiteTransactions:
         _latest.set(transaction)
         return AsyncSQLiteTransaction(transaction, self._thread)
 
-    def _begin(self) -> SQLiteTransaction:
+    def _begin(self, asked: Operation[bool] | None) -> SQLiteTransaction:
         """Begin a transaction; if that fails, release the write lock."""
         try:
             self._file.check()
@@ -156,7 +158,10 @@ class SQLiteTransactions:
                 connection = connect(self._settings)
                 try:
                     connection.execute("BEGIN IMMEDIATE")
-                    return SQLiteTransaction(connection, self._settings, self._write_queue, self._file)
+                    transaction = SQLiteTransaction(connection, self._settings, self._write_queue, self._file)
+                    if asked is not None:
+                        transaction.is_current = transaction.run(asked)
+                    return transaction
                 except BaseException:
                     connection.close()
                     raise

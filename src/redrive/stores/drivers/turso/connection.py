@@ -206,14 +206,15 @@ class TursoStore(SQLiteStore):
                 cursor.execute("BEGIN IMMEDIATE")
             return drive_external(cursor, operation, self.settings)
 
-    def begin(self) -> NoReturn:
+    def begin(self, asked: Operation[bool] | None = None) -> NoReturn:
         """Raise `ConfigurationError`: Turso has one connection."""
+        del asked
         message = f"ctx.transaction() needs a second writer, which Turso does not allow on {self.settings}"
         raise ConfigurationError(message)
 
-    async def abegin(self) -> NoReturn:
+    async def abegin(self, asked: Operation[bool] | None = None) -> NoReturn:
         """Raise `ConfigurationError`; see `begin`."""
-        self.begin()
+        self.begin(asked)
 
 
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
