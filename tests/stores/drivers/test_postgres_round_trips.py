@@ -18,13 +18,15 @@ from sqlalchemy.orm import Session
 
 from redrive.engine.queue import QueueChange
 from redrive.engine.records import KeyUntil, NewJob, OnConflict
-from redrive.errors import ConfigurationError, DuplicateJob
+from redrive.errors import ConfigurationError, DuplicateJob, DuplicateRun
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs, queues
+from redrive.stores.operations.runs import start
 from redrive.stores.store import Store
 from tests import postgres
 from tests.proxy import Proxy
 from tests.stores.helpers import new
+from tests.stores.runs import run
 
 KEYED = replace(new(), key="k", key_until=KeyUntil.END)
 
@@ -86,6 +88,32 @@ def test_a_trace_takes_no_further_round_trip(proxy: Proxy, store: Store):
         store.run(jobs.enqueue([new()], trace="t"))
 
     assert 1 == trips(proxy, lambda: store.run(jobs.enqueue([new()], trace="t")))
+
+
+RUNS = {
+    "a run": {},
+    "with a partition": {"partition": "acme"},
+    "with tags": {"tags": ("a", "b")},
+    "with a delay": {"delay": timedelta(seconds=60)},
+    "with an expiry": {"expires": timedelta(hours=1)},
+}
+
+
+@pytest.mark.parametrize("options", RUNS.values(), ids=list(RUNS))
+def test_the_start_of_a_run_takes_one_round_trip(proxy: Proxy, store: Store, options: dict[str, Any]):
+    """Run and job are inserted by one statement; to find the run that has the id takes another one."""
+    started = [replace(run(None), job=replace(run().job, **options)) for _ in range(WARM + 1)]
+    with asyncio.Runner() as runner:
+        for each in started[:-1]:
+            store.run(start.start([each], trace="t"))
+            runner.run(store.arun(start.start([each])))
+        sync = trips(proxy, lambda: store.run(start.start([started[-1]], trace="t")))
+        aio = trips(proxy, lambda: runner.run(store.arun(start.start([started[-1]]))))
+        for _ in range(WARM):
+            store.run(start.start([run("same")]))
+        existing = trips(proxy, lambda: store.run(start.start([run("same")])))
+
+    assert (1, 1, 2, 2 * WARM + 3) == (sync, aio, existing, count(store))
 
 
 # ------------------------------------------------------------------------------------------ connections of the user
@@ -201,6 +229,36 @@ def test_one_job_on_an_asynchronous_connection_takes_one_round_trip(proxy: Proxy
     taken = asyncio.run(run())
 
     assert (1, WARM + 1) == (taken, count(store))
+
+
+@pytest.mark.parametrize("library", list(SYNC))
+def test_a_run_is_started_in_a_transaction_of_the_user(store: Store, proxy: Proxy, library: str):
+    """A new one, one that exists, and one that is refused, which leaves the transaction usable."""
+    store.run(start.start([run("there")]))
+    with SYNC[library](proxy) as connection:
+        (new_run,) = store.run(start.start([run("new")]), using=connection)
+        (again,) = store.run(start.start([run("new")]), using=connection)
+        (there,) = store.run(start.start([run("there")]), using=connection)
+        with pytest.raises(DuplicateRun):
+            store.run(start.start([run("there", digest=8)]), using=connection)
+        connection.commit()
+
+    assert (True, False, False) == (new_run.created, again.created, there.created)
+    assert (new_run.job_id, 2) == (again.job_id, count(store))
+
+
+@pytest.mark.parametrize("library", list(ASYNC))
+def test_a_run_is_started_on_an_asynchronous_connection(store: Store, proxy: Proxy, library: str):
+    """The same in coroutines."""
+    store.run(start.start([run("there")]))
+
+    async def starting() -> list[bool]:
+        """Start a run that is new, and two that exist."""
+        async with ASYNC[library](proxy) as connection:
+            names = ("new", "new", "there")
+            return [(await store.arun(start.start([run(name)]), using=connection))[0].created for name in names]
+
+    assert ([True, False, False], 2) == (asyncio.run(starting()), count(store))
 
 
 def test_a_session_that_the_server_has_ended_is_replaced(store: Store):

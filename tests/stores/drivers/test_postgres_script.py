@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from redrive.engine.outcome import Succeeded
 from redrive.engine.records import KeyUntil
-from redrive.engine.runs import StepKind
+from redrive.engine.runs import RunRecord, StepKind
 from redrive.engine.steps import StepBatch
 from redrive.errors import StoreBusy, StoreError
 from redrive.stores.drivers.postgres import PostgresSettings
@@ -19,11 +19,11 @@ from redrive.stores.drivers.postgres.script import Script, Statement, full_scrip
 from redrive.stores.drivers.postgres.statements import composed
 from redrive.stores.operations import admin, attempts, clock, jobs, leases, queues, workers
 from redrive.stores.operations.leases import Ending, Settled
-from redrive.stores.operations.runs import steps
+from redrive.stores.operations.runs import start, steps
 from redrive.stores.query import Compound, Operation, Query, Statements, writes
 from tests.engine.helpers import claim
 from tests.stores.helpers import LONG, T0, new
-from tests.stores.runs import step
+from tests.stores.runs import run, step
 
 OURS = PostgresSettings("postgresql:///d", "PostgreSQL")
 POOLED = changed(OURS, pgbouncer=True)
@@ -31,6 +31,8 @@ KEYED = replace(new(), key="k", key_until=KeyUntil.END)
 TWO = [jobs.NumberBlock(T0, 1, 2)]
 PLACED = [jobs.EnqueuedJob(1, T0)]
 GATE = [jobs.NumberBlock(T0, 1, 1)]
+STARTED, TAKEN = [start.StartedRow(1, T0, "order-42")], [start.StartedRow(1, T0, None)]
+SAME = RunRecord(5, "checkout", "order-42", 1, run().digest)
 NEVER, DUE = leases.NextDue(T0, None, None), leases.NextDue(T0, T0, None)
 
 
@@ -84,6 +86,10 @@ def yes() -> bool:
          ["BEGIN", "jobs payloads policies", 'NOTIFY "redrive.redrive"; COMMIT']),
         (lambda: jobs.enqueue([new()]), [PLACED], changed(OURS, notify=False), ["jobs payloads policies"]),
         (lambda: jobs.enqueue([]), [], OURS, []),
+        (lambda: start.start([run()]), [STARTED], OURS, ["jobs payloads policies tell"]),
+        (lambda: start.start([run()]), [STARTED], POOLED,
+         ["BEGIN", "jobs payloads policies", 'NOTIFY "redrive.redrive"; COMMIT']),
+        (lambda: start.start([run()]), [TAKEN, [SAME]], OURS, ["jobs payloads policies tell", "ask"]),
         (lambda: leases.claim(1, 1, lease_for=LONG), [[NEVER]], OURS, ["ask"]),
         (lambda: leases.claim(1, 1, lease_for=LONG), [[DUE], [claim()]], OURS, ["ask", "ask"]),
         (lambda: leases.claim(1, 1, lease_for=LONG), [[DUE], [], []], OURS, ["ask", "ask", "BEGIN", "ask", "COMMIT"]),
@@ -97,7 +103,8 @@ def yes() -> bool:
         (workers.workers, [[]], OURS, ["ask"]),
         (attempts.until_expiry, [[attempts.NextTimeout(T0, None, None)]], OURS, ["ask"]),
     ],
-    ids=["enqueue", "with a tag", "of several", "with a key", "pooled", "no notify", "nothing", "nothing due",
+    ids=["enqueue", "with a tag", "of several", "with a key", "pooled", "no notify", "nothing",
+         "a run", "a run, pooled", "a run that exists", "nothing due",
          "a claim", "a stranger", "a claim, pooled", "a question", "the identity", "a success", "a result",
          "a lost lease", "workers", "the next wait"],
 )  # fmt: skip

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from redrive.engine.runs import StepOutcome
+from redrive.engine.runs import RunRecord, StepOutcome
 from redrive.engine.steps import NewStep, StepBatch, StepsAnswer, decided
-from redrive.errors import RunNotFound
+from redrive.errors import ConfigurationError, RunNotFound
 from redrive.stores.operations.jobs import NumberBlock
 from redrive.stores.operations.runs import gate, start
+from redrive.stores.operations.runs.start import StartedRun
 from redrive.stores.operations.runs.steps import _Asked, _Written, record, write_behind
 from tests.stores.helpers import T0
 from tests.stores.operations.conversing import converse, names
@@ -19,10 +22,41 @@ from tests.stores.runs import run, step, tried, wait
 
 def test_a_run_that_is_deleted_while_its_id_is_taken_is_an_error():
     """Starts with the id of a run that is gone at the next statement raise an error that advises to repeat."""
-    numbers = [NumberBlock(T0, 7, 7)]
+    taken, numbers = [start.StartedRow(7, T0, None)], [NumberBlock(T0, 7, 8)]
 
     with pytest.raises(RunNotFound, match="run 'order-42' of checkout has been deleted at this moment: try again"):
-        converse(start.start([run()], now=T0), numbers, [], [])
+        converse(start.start([run()], now=T0), taken, [])
+    with pytest.raises(RunNotFound, match="run 'order-42' of checkout has been deleted at this moment: try again"):
+        converse(start.start([run(), run()], now=T0), numbers, [], [])
+
+
+def test_a_run_is_started_by_one_statement():
+    """Its id is made from the number of its job if it has none."""
+    ((named,), ran) = converse(start.start([run()], now=T0), [start.StartedRow(7, T0, "order-42")])
+    ((unnamed,), _) = converse(start.start([run(None)], now=T0), [start.StartedRow(8, T0, "run-8")])
+
+    assert (StartedRun(7, "order-42", created=True, at=T0), ["run_start"]) == (named, names(ran))
+    assert StartedRun(8, "run-8", created=True, at=T0) == unnamed
+
+
+def test_a_run_with_a_taken_id_is_found():
+    """By a second statement."""
+    there = RunRecord(5, "checkout", "order-42", 1, run().digest)
+    ((found,), ran) = converse(start.start([run()], now=T0), [start.StartedRow(7, T0, None)], [there])
+
+    assert (5, False, ["run_start", "runs_named"]) == (found.job_id, found.created, names(ran))
+
+
+def test_a_run_in_an_ordered_queue_needs_a_partition():
+    """As a job does."""
+    with pytest.raises(ConfigurationError, match="is ordered"):
+        converse(start.start([run()], now=T0), [])
+
+
+@pytest.mark.parametrize("unlike", [{"workflow": ""}, {"id": ""}, {"parent_id": 1, "parent_path": "1"}])
+def test_what_the_database_may_refuse_is_started_in_steps(unlike: dict[str, Any]):
+    """So that the transaction of a user survives it."""
+    assert "gate" == next(start.start([replace(run(), **unlike)], now=T0).steps).name
 
 
 def test_a_step_that_nothing_has_begun_is_not_found():

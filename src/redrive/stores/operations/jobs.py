@@ -68,7 +68,7 @@ def enqueue(
     """
     if not jobs:
         return EnqueueResult([])
-    if len(jobs) == 1 and _is_plain(jobs[0]):
+    if len(jobs) == 1 and is_plain(jobs[0]):
         return (yield from _one(jobs[0], trace, now))
     at, ids = yield from numbered(jobs, now)
     return (yield from _place(jobs, ids, at, trace))
@@ -113,16 +113,17 @@ def numbered(jobs: Sequence[NewJob], now: datetime | None) -> Statements[tuple[d
     wanted = {"now": now, "queues": loose, "count": len(jobs)}
     rows: Sequence[NumberBlock] = yield Query("gate", wanted, into=NumberBlock)
     if rows[0].ordered is not None:
-        raise _no_partition(rows[0].ordered)
+        raise no_partition(rows[0].ordered)
     return rows[0].now, numbers((row.first, row.last) for row in rows)
 
 
-def _no_partition(queue: str) -> ConfigurationError:
+def no_partition(queue: str) -> ConfigurationError:
+    """Return the error for a job without partition of an ordered queue."""
     return ConfigurationError(f"queue {queue!r} is ordered: give the partition of a job by options(partition=...)")
 
 
 # What a database may refuse takes the other way, where the user's transaction survives an error.
-def _is_plain(job: NewJob) -> bool:
+def is_plain(job: NewJob) -> bool:
     """Return True if one statement can insert a job: it has no keys, and is not a part of a larger operation."""
     return bool(
         job.key is None
@@ -138,7 +139,20 @@ def _is_plain(job: NewJob) -> bool:
 
 def _one(job: NewJob, trace: str | None, now: datetime | None) -> Statements[EnqueueResult]:
     """Insert a job by one query, which is one round trip."""
-    parameters = {
+    parameters = essentials(job, now)
+    if trace is None and not job.delay and job.due_at is None and job.expires is None and not job.tags:
+        query = Query("enqueue", parameters, into=EnqueuedJob)
+    else:
+        query = Query("enqueue_full", parameters | options(job, trace), into=EnqueuedJob)
+    rows: Sequence[EnqueuedJob] = yield query
+    if not rows:
+        raise no_partition(job.queue)
+    return EnqueueResult([rows[0].id], at=rows[0].now)
+
+
+def essentials(job: NewJob, now: datetime | None) -> dict[str, object]:
+    """Return the parameters of a query that inserts one job without keys which is due at once."""
+    return {
         "now": now,
         "task": job.task,
         "queue": job.queue,
@@ -150,17 +164,10 @@ def _one(job: NewJob, trace: str | None, now: datetime | None) -> Statements[Enq
         "timeout_for": limit_of(job.policy.policy),
         "salt": DRAWN,
     }
-    if trace is None and not job.delay and job.due_at is None and job.expires is None and not job.tags:
-        query = Query("enqueue", parameters, into=EnqueuedJob)
-    else:
-        query = Query("enqueue_full", parameters | _options(job, trace), into=EnqueuedJob)
-    rows: Sequence[EnqueuedJob] = yield query
-    if not rows:
-        raise _no_partition(job.queue)
-    return EnqueueResult([rows[0].id], at=rows[0].now)
 
 
-def _options(job: NewJob, trace: str | None) -> dict[str, object]:
+def options(job: NewJob, trace: str | None) -> dict[str, object]:
+    """Return the further parameters of a query that inserts one job without keys with all of its options."""
     relative = isinstance(job.expires, timedelta)
     return {
         "delay": job.delay,

@@ -35,7 +35,7 @@ def run_on(given: object, operation: Operation[R], settings: PostgresSettings, u
             rows = sync.ask(connection, lent_statement(query, operation, settings, uid))
             if not rows:
                 _check(sync.drive(connection, identify("uid").steps, settings), uid, settings)
-            operation.steps.send(rows)
+            query = operation.steps.send(rows)
         if not connection.autocommit and _is_idle(connection):
             # Begins the user's transaction; otherwise psycopg would commit at the end of the block below.
             connection.execute("SELECT")
@@ -79,7 +79,7 @@ async def arun_on(given: object, operation: Operation[R], settings: PostgresSett
             rows = await ask(connection, lent_statement(query, operation, settings, uid))
             if not rows:
                 _check(await drive(connection, identify("uid").steps, settings), uid, settings)
-            operation.steps.send(rows)
+            query = operation.steps.send(rows)
         if alone and not commits_alone:
             await connection.execute("SELECT")
         async with connection.transaction():

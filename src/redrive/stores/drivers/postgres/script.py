@@ -8,6 +8,7 @@ headers of statements (`redrive.stores.statements.loader`) permit to leave out B
 operation                  statements
 ========================== ==============================================================
 enqueue of one job         enqueue, with the notification
+start of one run           run_start, with the notification
 enqueue of several         gate; all writes with the notification
 enqueue with a key         gate; BEGIN; keys_take; all writes; COMMIT
 claim that finds nothing   next_due
@@ -162,7 +163,9 @@ def _script(
                 began = True
             alone = kind == "last" and not began
             commits = name if not began and kind in {"last", "own"} else committed
-            notify = channel if alone and channel and should_notify() else None
+            # A statement that others may follow notifies if it has the parameter.
+            whole = alone or (kind == "own" and not began and notifies(query, settings))
+            notify = channel if whole and channel and should_notify() else None
             try:
                 rows = yield Statement(*composed(query, settings.schema, notify), final.into, commits)
             except StoreError as error:
@@ -175,6 +178,6 @@ def _script(
     except StopIteration as stop:
         result: R = stop.value
     if own is not None and began:
-        notifies = channel and (result or not own.if_any) and should_notify()
-        yield Statement(f'NOTIFY "{channel}"; COMMIT' if notifies else "COMMIT", commits=name)
+        tells = channel and (result or not own.if_any) and should_notify()
+        yield Statement(f'NOTIFY "{channel}"; COMMIT' if tells else "COMMIT", commits=name)
     return result

@@ -39,7 +39,44 @@ def start(
 
     Raise `DuplicateRun` if a run has the id with other arguments, or `ConfigurationError` as an enqueue does.
     """
+    if len(new) == 1 and _is_plain(new[0]):
+        return [(yield from _one(new[0], trace, now))]
     return (yield from begin(new, now, trace=trace)) if new else []
+
+
+class StartedRow(msgspec.Struct, frozen=True, gc=False):
+    """The row of the query ``run_start``; there is none if it has refused the job."""
+
+    id: int
+    now: datetime
+    name: str | None  # None if the workflow has a run with the id
+
+
+def _is_plain(new: NewRun) -> bool:
+    """Return True if one statement can start a run; see `jobs.is_plain`."""
+    return new.parent_id is None and bool(new.workflow) and new.id != "" and jobs.is_plain(new.job)
+
+
+def _one(new: NewRun, trace: str | None, now: datetime | None) -> Statements[StartedRun]:
+    """Start a run by one query, which is one round trip, or find the one that has its id."""
+    params = {
+        **jobs.essentials(new.job, now),
+        **jobs.options(new.job, trace),
+        "workflow": new.workflow,
+        "run_id": new.id,
+        "version": new.version,
+        "digest": new.digest,
+        "origin": of_run(new.workflow, ""),
+    }
+    rows: Sequence[StartedRow] = yield Query("run_start", params, into=StartedRow)
+    if not rows:
+        raise jobs.no_partition(new.job.queue)
+    (row,) = rows
+    if row.name is not None:
+        return StartedRun(row.id, row.name, created=True, at=row.now)
+    name = new.id or f"run-{row.id}"
+    existing = yield from _existing([(name, new)])
+    return StartedRun(existing[new.workflow, name].job_id, name, created=False, at=row.now)
 
 
 def begin(
