@@ -33,6 +33,7 @@ from redrive.runtime.tracing import log_undecided
 from redrive.stores.operations import leases, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
+from redrive.stores.store import MAY_WAIT
 
 
 class Together:
@@ -154,6 +155,9 @@ class Claimer:
         self._whole_at = float("-inf")
         self._fits_until = float("-inf")
         self._ahead = 0
+        self._is_poll = False
+        #: Set when the first claim was answered, or has failed.
+        self.tried = asyncio.Event()
         self.duty = Duty("claiming", self._step)
 
     async def _step(self) -> float | None:
@@ -168,10 +172,14 @@ class Claimer:
         if scope.room <= 0 and not self._attempts.doubted:
             await self._attempts.claim_again.wait()
             return 0.0
-        await self._return_unknown()
         together = self._quota.together
         look = None if together is None else together.look(self._quota)
-        known = await self._claim(scope, whole=quiet and self._quota.until_empty) if scope.room > 0 else None
+        MAY_WAIT.set(self._is_poll)
+        try:
+            await self._return_unknown()
+            known = await self._claim(scope, whole=quiet and self._quota.until_empty) if scope.room > 0 else None
+        finally:
+            self.tried.set()
         if quiet and self._quota.until_empty and self._empty:
             known = SCHEDULES
             if self._quota.scheduled():
@@ -310,6 +318,7 @@ class Claimer:
     async def _rest(self, known: timedelta | None) -> None:
         net = timedelta(seconds=self._fleet.interval(NET.total_seconds(), LONGEST))
         rest = net if known is None else min(known, net)
+        self._is_poll = False
         # Not all idle workers claim at the instant at which the next job is due.
         late = self._fleet.delay(self._clock.now() + rest) if rest > timedelta(0) else 0.0
         seconds = rest.total_seconds() + late
@@ -322,7 +331,8 @@ class Claimer:
             async with asyncio.timeout(seconds):
                 await self._attempts.claim_again.wait()
         except TimeoutError:
-            return
+            # Nothing is known to be due.
+            self._is_poll = rest == net
         finally:
             self._idle.clear()
 

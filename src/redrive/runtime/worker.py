@@ -40,6 +40,7 @@ from redrive.runtime.supervision import Duty, Reporter, Supervisor, cancel, firs
 from redrive.runtime.threads import ThreadPool
 from redrive.runtime.timekeeper import Checkpointer, Timekeeper
 from redrive.runtime.timeouts import Timeouts
+from redrive.stores.store import MAY_WAIT
 from redrive.stores.urls import redacted
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ LAST_WAIT = timedelta(seconds=5)
 SIGN_OFF = 5.0
 
 SIGN_OFF_TRIES = 2
+
+# Seconds after which the polls begin, if the first claim has had no answer.
+FIRST_CLAIM = 1.0
 
 # Seconds between two tries to reach the database at the start, at most.
 LONGEST_REST = 1.0
@@ -362,8 +366,8 @@ class Worker:
                 supervisor,
                 claimer,
                 attempts,
+                duties,
                 [
-                    *duties,
                     renewal.duty,
                     *attempts.steps.duties,
                     notifier.duty,
@@ -416,11 +420,17 @@ class Worker:
         return [*duties, scheduler.duty]
 
     async def _serve(
-        self, supervisor: Supervisor, claimer: Claimer, attempts: Attempts, others: Sequence[Duty]
+        self,
+        supervisor: Supervisor,
+        claimer: Claimer,
+        attempts: Attempts,
+        polling: Sequence[Duty],
+        others: Sequence[Duty],
     ) -> None:
         settling = asyncio.create_task(supervisor.run(attempts.settler.duty))
         claiming = asyncio.create_task(supervisor.run(claimer.duty))
         duties = [asyncio.create_task(supervisor.run(duty)) for duty in others]
+        duties += [asyncio.create_task(self._poll(supervisor, duty, claimer)) for duty in polling]
         try:
             await first(self.stopping.wait(), claiming, *duties, settling)
             attempts.close()
@@ -429,6 +439,13 @@ class Worker:
         finally:
             await cancel(claiming, *duties, settling)
             await attempts.settler.close()
+
+    # The first jobs do not wait for the polls, of which there are many and which open no connections.
+    async def _poll(self, supervisor: Supervisor, duty: Duty, claimer: Claimer) -> None:
+        """Run a duty that polls, after the first claim."""
+        MAY_WAIT.set(True)
+        await first(claimer.tried.wait(), self._clock.asleep(FIRST_CLAIM))
+        await supervisor.run(duty)
 
     async def _drain(self, attempts: Attempts, claiming: asyncio.Task[None], settling: asyncio.Task[None]) -> None:
         """Wait for the claim under way and for running handlers, then cancel them, then wait until all is settled."""

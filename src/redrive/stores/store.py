@@ -6,6 +6,7 @@ import asyncio
 import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
 from redrive.clock import Clock
@@ -14,6 +15,9 @@ from redrive.stores import migrate
 from redrive.stores.operations.schema import Schema, Versions, mismatch, schema
 from redrive.stores.query import Operation, R
 from redrive.stores.urls import redacted
+
+MAY_WAIT: ContextVar[bool] = ContextVar("redrive_may_wait", default=False)
+"""True in background duties that poll: their operations wait for a connection rather than open another one."""
 
 _ENQUEUE = "enqueue"
 

@@ -443,6 +443,19 @@ def test_a_declared_subscription_keeps_its_cursor(store: Harness):
     assert ("log", (), True) == (again.name, reader.read(), claim.id != reader.claims[0].id)
 
 
+def test_a_declaration_that_changes_nothing_only_reads(store: Harness):
+    """Return the subscription as it is stored; one that differs is written."""
+    reader = Reader(store)
+    before = store.do(subscriptions.declare([reader.definition], now=store.now))
+    store.wait(60)
+    again = store.do(subscriptions.declare([reader.definition], now=store.now))
+    (other,) = store.do(
+        subscriptions.declare([msgspec.structs.replace(reader.definition, types=("Paid",))], now=store.now)
+    )
+
+    assert (before, ("Paid",)) == (again, other.types)
+
+
 @pytest.mark.parametrize(("start", "expected"), [("beginning", 2), ("latest", 1), ("instant", 1)])
 def test_a_new_subscription_begins_where_the_code_says(store: Harness, start: str, expected: int):
     """Begin at the oldest event, after the latest one, or at an instant."""

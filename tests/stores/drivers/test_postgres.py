@@ -31,7 +31,7 @@ from redrive.stores.drivers.postgres.statements import compiled, prepared
 from redrive.stores.opening import aopen_store, open_store
 from redrive.stores.operations import admin, clock, jobs, leases, workers
 from redrive.stores.query import Query, reads, writes
-from redrive.stores.store import Store
+from redrive.stores.store import MAY_WAIT, Store
 from tests import postgres
 from tests.stores.helpers import LONG, T0, new
 
@@ -622,6 +622,52 @@ def test_operations_that_take_long_open_further_connections():
     store.close()
 
     assert 3 == count
+
+
+def test_polls_wait_for_a_connection_rather_than_open_another_one():
+    """Operations of background duties share what is open; other operations do not wait for them."""
+    store = open_store(postgres.url())
+
+    async def run() -> tuple[bool, int, int]:
+        """Poll while the only connection is in use, and then operate."""
+        pool = await store._aio._opened(asyncio.get_running_loop())
+        operation = admin.stats()
+        held, _ = await pool.checkout(next(full_script(operation, store.settings, bool)), operation)
+
+        async def poll() -> None:
+            MAY_WAIT.set(True)
+            await store.arun(workers.workers())
+
+        polling = asyncio.create_task(poll())
+        await SystemClock().asleep(0)
+        await store.arun(workers.workers())
+        while not polling.done():
+            await SystemClock().asleep(0.001)
+        opened = len(pool._idle)
+        await pool.undo(held, RuntimeError())
+        pool.give_back(held)
+        return polling.exception() is None, opened, len(pool._idle)
+
+    assert (True, 1, 2) == asyncio.run(run())
+    store.close()
+
+
+def test_connections_of_threads_that_nothing_has_used_are_closed(monkeypatch: pytest.MonkeyPatch):
+    """As those of coroutines are; the last one stays."""
+    store = open_store(postgres.url())
+    runner = store._blocking()
+    first = next(full_script(admin.identify("uid"), store.settings, bool))
+    taken = [runner._checkout(first, float("inf"), None)[0] for _ in range(3)]
+    for connection in taken:
+        runner._give_back(connection)
+    monkeypatch.setattr(sync, "IDLE", 0)
+    left = []
+    for _ in range(3):
+        store.run(admin.stats())
+        left.append(len(runner._idle))
+    store.close()
+
+    assert ([2, 1, 1], [True] * 3) == (left, [each.closed for each in taken])
 
 
 def test_a_signal_handler_may_enqueue_while_a_connection_is_taken():

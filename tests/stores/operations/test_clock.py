@@ -19,7 +19,6 @@ def test_every_operation_that_writes_asks_for_the_time_first(now: object):
     operations = [
         leases.settle([], now=now),
         leases.sweep(1, now=now),
-        workers.register("w", concurrency=1, lease_for=seconds(1), now=now),
         workers.leave(1, now=now),
         admin.cancel(1, now=now),
         admin.cancel_all(Filter(), now=now),
@@ -39,6 +38,7 @@ def test_every_operation_that_writes_asks_for_the_time_first(now: object):
         jobs.enqueue([new()], now=now),
         leases.claim(1, 1, lease_for=seconds(1), now=now),
         workers.beat(1, seconds(1), now=now),
+        workers.register("w", concurrency=1, lease_for=seconds(1), now=now),
     ):
         assert now == next(busy.steps).params["now"]
         busy.steps.close()

@@ -14,6 +14,7 @@ from redrive.stores.operations import admin, jobs, leases, limited_queues, queue
 from redrive.stores.store import Store
 from tests.engine.helpers import claim
 from tests.stores.helpers import T0, new
+from tests.stores.operations.conversing import CLOCK, converse, names
 
 
 @pytest.fixture
@@ -43,6 +44,22 @@ def test_an_unchanged_declaration_writes_nothing(memory: Store):
 
     assert before == memory.run(queues.settings("mail"))
     assert 2 == before.concurrency
+
+
+@pytest.mark.parametrize("known", [QueueSettings("mail", concurrency=2), QueueSettings("mail", changed_at=T0)])
+def test_a_queue_that_was_changed_meanwhile_is_left_alone(known: QueueSettings):
+    """Another worker has declared it since it was read, or an operator has changed it."""
+    _, asked = converse(queues.declare({"mail": QueueChange(concurrency=2)}), [], CLOCK, [known])
+
+    assert ["queues_select", "clock", "queue_lock"] == names(asked)
+
+
+def test_a_declared_pause_stays_as_it_is():
+    """The queue has been paused since the first start of a worker with that code."""
+    paused = QueueSettings("mail", paused_at=T0)
+    _, asked = converse(queues.declare({"mail": QueueChange(paused=True)}), [paused])
+
+    assert ["queues_select"] == names(asked)
 
 
 def test_forgetting_a_queue_without_settings_is_not_recorded(memory: Store):

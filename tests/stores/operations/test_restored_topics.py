@@ -13,7 +13,7 @@ from redrive.stores.operations.topics.cluster import Cluster
 from redrive.stores.query import Query, Statements, reads
 from tests.stores.operations.conversing import CLOCK, converse, names
 
-HERE = Cluster("this server", 100, 99)
+HERE = Cluster("this server", 100, 99, "another server")
 SHARD = Shard("pay", "log", 0, 1, 0, 0, "5:5:", None, None, 0, 0, [], 0, None, None)
 OTHER = Shard("pay", "log", 1, 2, 0, 0, "5:5:", None, None, 0, 0, [], 0, None, None)
 
@@ -26,9 +26,9 @@ def checked() -> Statements[None]:
 
 def test_another_server_without_cursors_is_accepted():
     """Restored databases without subscriptions have no cursor that could skip events."""
-    _, asked = converse(checked(), [HERE], [("another server",)], [], [])
+    _, asked = converse(checked(), [HERE], [], [])
 
-    assert ["cluster", "meta", "shards_of", "meta_put"] == names(asked)
+    assert ["cluster", "shards_of", "meta_put"] == names(asked)
 
 
 def test_another_server_with_cursors_is_refused():
@@ -36,14 +36,13 @@ def test_another_server_with_cursors_is_refused():
     steps = checked().steps
     next(steps)
     steps.send([HERE])
-    steps.send([("another server",)])
     with pytest.raises(TopicsRestored):
         steps.send([SHARD])
 
 
 def test_shards_of_a_topic_have_one_edge():
     """Cursors of one topic are put behind the same transaction id, which is read once."""
-    answers: list[Any] = [CLOCK, [HERE], [("another server",)], [SHARD, OTHER]]
+    answers: list[Any] = [CLOCK, [HERE], [SHARD, OTHER]]
     answers += [[SHARD, OTHER], [(4,)], [SHARD, OTHER], [(None,)], [("pay",)], [(0, 0, None)]]
     answers += [[("100:100:",)], [], [], [], [], []]
     done, asked = converse(cluster.rebase(), *answers)

@@ -9,19 +9,20 @@ import pytest
 from redrive.engine.records import KeyUntil
 from redrive.stores.operations import workers
 from redrive.stores.operations.workers import Pulse
-from tests.stores.helpers import T0, seconds
+from tests.stores.helpers import seconds
 from tests.stores.operations.conversing import CLOCK, converse, names
 
 
 @pytest.mark.parametrize(("queues", "expected"), [(None, None), (("a", "b"), ["a", "b"]), ((), [])])
 def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
-    """Registering a worker takes an id and writes the worker with its lease."""
+    """Registering a worker is one statement, which takes an id and writes the worker with its lease."""
     operation = workers.register("host:1", concurrency=4, lease_for=seconds(15), queues=queues, tasks=["a", "b"])
-    number, asked = converse(operation, CLOCK, [(9, 9)], [])
+    number, asked = converse(operation, [(9,)])
 
     assert 9 == number
     assert {
-        "id": 9,
+        "salt": None,
+        "bits": workers.SALT_BITS,
         "name": "host:1",
         "concurrency": 4,
         "queues": expected,
@@ -33,9 +34,9 @@ def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
         "lock_id": None,
         "is_locked": False,
         "version": None,
-        "now": T0,
-        "expires_at": T0 + seconds(15),
-    } == asked[2].params
+        "now": None,
+        "lease_for": seconds(15),
+    } == asked[0].params
 
 
 def test_stuck_sessions_are_recognised_by_their_silence():

@@ -180,7 +180,7 @@ def options(job: NewJob, trace: str | None) -> dict[str, object]:
 
 
 def take(name: str, count: int) -> Statements[list[int]]:
-    """Take numbers of the sequence ``job``, ``lease`` or ``worker``; they are ascending and never taken again."""
+    """Take numbers of the sequence ``job`` or ``lease``; they are ascending and never taken again."""
     return numbers((yield Query("take", {"name": name, "count": count})))
 
 

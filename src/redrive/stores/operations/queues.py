@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
 import msgspec
@@ -98,13 +98,24 @@ def change(
 @wakes
 def declare(wanted: Mapping[str, QueueChange], *, now: datetime | None = None) -> Statements[None]:
     """Store the settings that the code declares, except for queues that were changed at run time."""
+    known = yield from _settings(sorted(wanted))
+    # Most starts of a worker change nothing.
+    names = [name for name in sorted(wanted) if _differs(wanted[name], known.get(name) or QueueSettings(name))]
+    if not names:
+        return
     at = yield from instant(now)
-    for name in sorted(wanted):
+    for name in names:
         before = yield from lock(name)
         if before.changed_at is None:
             after = wanted[name].applied(QueueSettings(name, turn=before.turn), at)
             if after != before:
                 yield from _put(after, at)
+
+
+def _differs(wanted: QueueChange, known: QueueSettings) -> bool:
+    """Return True if the declaration of a queue may have to be written."""
+    at = known.paused_at or datetime.max.replace(tzinfo=UTC)
+    return known.changed_at is None and wanted.applied(QueueSettings(known.name, turn=known.turn), at) != known
 
 
 @wakes

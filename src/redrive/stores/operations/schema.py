@@ -60,9 +60,8 @@ def found(version: str | None, compatible: str | None) -> Schema:
 @reads
 def schema() -> Statements[Schema]:
     """Return the schema of the database, or raise `StoreOpenError`."""
-    version = yield Query("meta", {"key": "schema"})
-    compatible = yield Query("meta", {"key": "compatible"})
-    return found(version[0][0] if version else None, compatible[0][0] if compatible else None)
+    values = dict((yield Query("schema_version")))
+    return found(values.get("schema"), values.get("compatible"))
 
 
 def mismatch(schema: Schema, code: Versions, name: str) -> StoreError | None:

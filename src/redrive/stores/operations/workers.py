@@ -10,7 +10,6 @@ import msgspec
 
 from redrive.engine.records import KeyUntil, Process, WorkerRecord
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.jobs import take
 from redrive.stores.operations.keys import KeyRequest, retake
 from redrive.stores.operations.limited_queues import ClaimFilter
 from redrive.stores.query import Query, Statements, reads, wakes, writes
@@ -92,21 +91,29 @@ def register(
 ) -> Statements[int]:
     """Register a worker, and return its id, which is never used again; see `Registrant` for the arguments."""
     given = Registrant(name, concurrency, lease_for, queues, excluded, tasks, process, lock_id, version)
-    at = yield from instant(now)
-    (number,) = yield from take("worker", 1)
-    yield from _insert(number, given, at, is_locked=lock_id is not None)
-    return number
+    return (yield from _insert(given, now, is_locked=lock_id is not None, alone=True))
 
 
-def _insert(number: int, given: Registrant, at: datetime, *, is_locked: bool = False) -> Statements[None]:
-    """Insert the row of a worker; ``is_locked`` if its session is known to hold its lock."""
+def _insert(
+    given: Registrant, now: datetime | None, *, salt: int | None = None, is_locked: bool = False, alone: bool = False
+) -> Statements[int]:
+    """Insert the row of a worker, and return its id.
+
+    Args:
+        given: what it registers.
+        now: the instant; None for that of the database.
+        salt: the random bits of its id, if it has some.
+        is_locked: True if its session is known to hold its lock.
+        alone: True if nothing else is written.
+    """
     process = given.process
     host, pid, birth = (process.host, process.pid, process.birth) if process else (None, None, None)
-    params = {"id": number, "name": given.name, "concurrency": given.concurrency}
+    params = {"name": given.name, "concurrency": given.concurrency, "salt": salt, "bits": SALT_BITS}
     params |= ClaimFilter(given.queues, given.tasks, given.excluded).parameters
     params |= {"host": host, "pid": pid, "birth": birth, "version": given.version}
-    params |= {"lock_id": given.lock_id, "is_locked": is_locked}
-    yield Query("worker_insert", {**params, "now": at, "expires_at": at + given.lease_for})
+    params |= {"lock_id": given.lock_id, "is_locked": is_locked, "now": now, "lease_for": given.lease_for}
+    number: int = (yield Query("worker_insert", params, own=alone))[0][0]
+    return number
 
 
 # A worker registers again because its row is gone: others took it for dead, or a standby has taken over that lacks it.
@@ -134,9 +141,7 @@ def renew(
         now: the instant, in tests.
     """
     at = yield from instant(now)
-    (number,) = yield from take("worker", 1)
-    number = number << SALT_BITS | salt
-    yield from _insert(number, given, at)
+    number = yield from _insert(given, at, salt=salt)
     birth = given.process.birth if given.process else None
     is_own = yield Query("worker_stop", {"id": before, "birth": birth, "now": at})
     rows = yield Query("leases_of", {"worker_id": before})

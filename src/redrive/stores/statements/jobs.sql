@@ -194,7 +194,7 @@ RETURNING value AS id, :now AS now
 
 -- name: take
 -- Take numbers that are never handed out again, and return them in blocks.
--- For catch jobs (job), workers (worker) and claims (lease; PostgreSQL takes leases in the claim).
+-- For catch jobs (job) and claims (lease; PostgreSQL takes leases in the claim).
 -- postgres
 WITH taken AS MATERIALIZED (
     SELECT min(number) AS first, max(number) AS last, array_agg(number) AS numbers
@@ -202,7 +202,6 @@ WITH taken AS MATERIALIZED (
         SELECT nextval(CASE :name::text
             WHEN 'job' THEN 'redrive_job_ids'::regclass
             WHEN 'lease' THEN 'redrive_lease_ids'::regclass
-            WHEN 'worker' THEN 'redrive_worker_ids'::regclass
         END) AS number
         FROM generate_series(1, :count::bigint)
     ) AS single

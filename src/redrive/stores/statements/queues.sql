@@ -2,6 +2,7 @@
 
 -- name: queues_select
 -- Return the settings of these queues, or of every queue that has any, by name.
+-- transaction: none
 -- both
 SELECT
     name, paused_at, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, turn, changed_at

@@ -14,6 +14,13 @@ SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'redrive_meta
 -- both
 SELECT value FROM redrive_meta WHERE key = :key::text
 
+-- name: schema_version
+-- Return the schema version of this database, and the oldest version with code that can work with it, as key and value.
+-- A worker asks from time to time.
+-- transaction: none
+-- both
+SELECT key, value FROM redrive_meta WHERE key IN ('schema', 'compatible')
+
 -- name: schema_put
 -- Write the schema version of this database, and the oldest version with code that can work with it.
 -- The migrator executes it after the last step.

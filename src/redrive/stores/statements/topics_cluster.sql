@@ -1,8 +1,10 @@
 -- The statements of operations/topics/cluster.py.
 
 -- name: cluster
--- Return the identity of the database server, its next transaction id, and the highest one of an event.
+-- Return the identity of the database server, its next transaction id, the highest one of an event, and the identity that
+-- is stored.
 -- A database in a file has neither: its cursors are ids and survive a restore.
+-- transaction: none
 -- postgres
 SELECT
     (SELECT system_identifier::text FROM pg_control_system()) AS identity,
@@ -16,9 +18,10 @@ SELECT
         )
         SELECT (SELECT xid FROM redrive_events WHERE topic = known.topic ORDER BY xid DESC LIMIT 1) AS xid
         FROM known WHERE known.topic IS NOT NULL
-    ) AS top) AS last_xid
+    ) AS top) AS last_xid,
+    (SELECT value FROM redrive_meta WHERE key = :key::text) AS known
 -- sqlite
-SELECT NULL AS identity, 0 AS next_xid, NULL AS last_xid
+SELECT NULL AS identity, 0 AS next_xid, NULL AS last_xid, (SELECT value FROM redrive_meta WHERE key = :key) AS known
 
 -- name: rebase_first
 -- Return the lowest id of a topic that a cursor of the old server has not seen; NULL if there is none.

@@ -7,6 +7,23 @@ INSERT INTO redrive_subscriptions (topic, name, ordering, dead, types, shards, d
 VALUES (:topic::text, :name::text, :ordering::text, :dead::text, :types::text[], :shards::integer, :now::timestamptz)
 ON CONFLICT (topic, name) DO UPDATE SET ordering = excluded.ordering, dead = excluded.dead, types = excluded.types
 
+-- name: subscriptions_ready
+-- Return the subscriptions that have shards, each with a feeder that has not ended.
+-- transaction: none
+-- both
+SELECT topic, name, ordering, dead, types, shards, declared_at, paused_at, behind, reshard
+FROM redrive_subscriptions AS subscription
+WHERE EXISTS (
+    SELECT FROM redrive_shards AS shard
+    WHERE shard.topic = subscription.topic AND shard.subscription = subscription.name
+) AND NOT EXISTS (
+    SELECT FROM redrive_shards AS shard
+    WHERE shard.topic = subscription.topic AND shard.subscription = subscription.name AND NOT EXISTS (
+        SELECT FROM redrive_jobs AS job
+        WHERE job.id = shard.job_id AND job.state IN ('ready', 'running', 'waiting')
+    )
+)
+
 -- name: shards_lock
 -- Lock the shards of a subscription, and return them.
 -- postgres

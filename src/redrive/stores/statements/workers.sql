@@ -15,26 +15,40 @@
 -- sqlite
     NULL
 
+-- fragment: worker_number
+-- Take the next number of a worker.
+-- sqlite
+UPDATE redrive_sequences SET value = value + 1 WHERE name = 'worker'
+
 -- name: worker_insert
--- Register a worker.
+-- Register a worker under the next number, and return its id: the number, or with a salt the number and the salt below it.
+-- first: worker_number
 -- postgres
 INSERT INTO redrive_workers (
     id, name, host, pid, birth, lock_id, locked_in, concurrency, queues, excluded, tasks, started_at, heartbeat_at,
     expires_at, version
-) VALUES (
-    :id::bigint, :name::text, :host::text, :pid::bigint, :birth::text, :lock_id::integer,
-    CASE WHEN :is_locked::boolean THEN pg_postmaster_start_time() END, :concurrency::integer,
-    :queues::text[], :excluded::text[], :tasks::text[], :now::timestamptz, :now, :expires_at::timestamptz,
-    :version::text
 )
+SELECT
+    CASE WHEN :salt::bigint IS NULL THEN taken.number ELSE (taken.number << :bits::integer) | :salt END,
+    :name::text, :host::text, :pid::bigint, :birth::text, :lock_id::integer,
+    CASE WHEN :is_locked::boolean THEN pg_postmaster_start_time() END, :concurrency::integer,
+    :queues::text[], :excluded::text[], :tasks::text[], clock.now, clock.now, clock.now + :lease_for::interval,
+    :version::text
+FROM (SELECT coalesce(:now::timestamptz, now) AS now FROM redrive_clock OFFSET 0) AS clock,
+    (SELECT nextval('redrive_worker_ids') AS number OFFSET 0) AS taken
+RETURNING id
 -- sqlite
 INSERT INTO redrive_workers (
     id, name, host, pid, birth, lock_id, concurrency, queues, excluded, tasks, started_at, heartbeat_at, expires_at,
     version
-) VALUES (
-    :id, :name, :host, :pid, :birth, :lock_id, :concurrency, :queues, :excluded, :tasks, :now, :now, :expires_at,
-    :version
 )
+SELECT
+    CASE WHEN :salt IS NULL THEN value ELSE (value << :bits) | :salt END,
+    :name, :host, :pid, :birth, :lock_id, :concurrency, :queues, :excluded, :tasks, :now, :now, :now + :lease_for,
+    :version
+FROM redrive_sequences
+WHERE name = 'worker'
+RETURNING id
 
 -- name: heartbeat
 -- Extend the lease of a worker from the present instant, and never shorten it; return its id if it is registered.

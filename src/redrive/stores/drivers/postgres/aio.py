@@ -21,6 +21,7 @@ from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import STATE, session
 from redrive.stores.drivers.postgres.timeline import Timeline
 from redrive.stores.query import Compound, Operation, Query, R, Rows, Statements
+from redrive.stores.store import MAY_WAIT
 from redrive.stores.values.postgres import decoder
 
 # The errors of asyncpg when the database refuses or does not answer. InternalClientError ("cannot switch to state")
@@ -44,6 +45,10 @@ _RECENT = 1.0
 # further one, it waits until another one ends, for so many times as long as it took to open the last connection. A new
 # session also plans its statements, so it would seldom answer sooner.
 _AT_ONCE, _PATIENCE = 2, 6.0
+
+# Seconds for which an operation that may wait (`redrive.stores.store.MAY_WAIT`) waits before it opens any further
+# connection: the polls of an idle worker share one.
+_WAIT = 1.0
 
 _CLOCK = SystemClock()
 
@@ -178,7 +183,13 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no ty
         return types
 
 
-async def connect(settings: PostgresSettings, *, direct: bool = False, until: float = math.inf) -> Connection:
+async def connect(
+    settings: PostgresSettings,
+    *,
+    direct: bool = False,
+    until: float = math.inf,
+    kind: type[Connection] = Connection,
+) -> Connection:
     """Open a connection to the first server that can be used; with ``direct`` past the pool, if there is one.
 
     Raise `StoreError` if there is none by the instant ``until`` of the loop's clock, or within the timeout of the
@@ -193,7 +204,7 @@ async def connect(settings: PostgresSettings, *, direct: bool = False, until: fl
         try:
             attempt = next(trying)
             while True:
-                tried = await _tried(settings, servers, attempt, pooled=pooled)
+                tried = await _tried(settings, servers, attempt, kind, pooled=pooled)
                 attempt = trying.send((tried, clock()))
         except StopIteration as stop:
             connection: Connection = stop.value
@@ -203,7 +214,7 @@ async def connect(settings: PostgresSettings, *, direct: bool = False, until: fl
 
 
 async def _tried(
-    settings: PostgresSettings, servers: Servers, attempt: Attempt, *, pooled: bool
+    settings: PostgresSettings, servers: Servers, attempt: Attempt, kind: type[Connection], *, pooled: bool
 ) -> Session[Connection] | Exception:
     """Try one server."""
     connection: Connection | None = None
@@ -216,7 +227,7 @@ async def _tried(
                 # The limit is that of the block.
                 timeout=settings.timeout.total_seconds(),
                 command_timeout=settings.timeout.total_seconds(),
-                connection_class=Connection,
+                connection_class=kind,
                 # Behind a pool that gives each transaction another session, a prepared statement is lost at once.
                 statement_cache_size=0 if pooled else 200,
                 # Without a timer for each statement.
@@ -469,8 +480,8 @@ class _Pool:
         else:
             await self._free.acquire()
         try:
-            if self._in_use >= _AT_ONCE and not self._idle:
-                await self._wait()
+            if self._in_use and not self._idle and (MAY_WAIT.get() or self._in_use >= _AT_ONCE):
+                await self._wait(_WAIT if MAY_WAIT.get() else _PATIENCE * self._opening)
             self._in_use += 1
             try:
                 return await self._open(first, operation, until)
@@ -489,10 +500,10 @@ class _Pool:
             message = f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher"
             raise StoreBusy(message) from None
 
-    async def _wait(self) -> None:
+    async def _wait(self, seconds: float) -> None:
         """Wait a moment for a connection that another operation uses."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE * self._opening):
+            async with asyncio.timeout(seconds):
                 while not self._idle:
                     if self._given_back is None:
                         self._given_back = self._loop.create_future()

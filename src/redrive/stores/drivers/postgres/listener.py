@@ -10,10 +10,11 @@ from typing import Any
 import asyncpg
 
 from redrive.errors import StoreUnreachable
-from redrive.stores.drivers.postgres.aio import ERRORS, Connection, connect
+from redrive.stores.drivers.postgres.aio import ERRORS, Connection, ask, connect
 from redrive.stores.drivers.postgres.errors import translation
+from redrive.stores.drivers.postgres.script import Statement
 from redrive.stores.drivers.postgres.settings import PostgresSettings
-from redrive.stores.drivers.postgres.statements import compiled
+from redrive.stores.drivers.postgres.statements import compiled, inlined
 
 # Seconds in which one process notifies once: of the transactions that it commits within them, only the first one does.
 WINDOW = 0.01
@@ -29,8 +30,7 @@ ANSWER = 10.0
 # The lock is an advisory lock of PostgreSQL and ends with its session, a moment after its process. A live worker that
 # has lost its connection takes the lock again as soon as it is connected; until then it seems dead, which is why the
 # rescuer checks twice.
-LOCK = "SELECT pg_try_advisory_lock('redrive_meta'::regclass::oid::integer, :lock_id::integer)"
-
+LOCK = "SELECT 1 WHERE pg_try_advisory_lock('redrive_meta'::regclass::oid::integer, :lock_id::integer)"
 
 _STATE = "SELECT current_setting('transaction_read_only')"
 
@@ -44,7 +44,7 @@ async def watch(
         yield
         await asyncio.get_running_loop().create_future()
     turn = settings.servers.turn
-    connection = await connect(settings, direct=True)
+    connection = await connect(settings, direct=True, kind=_Listener)
     try:
         notifications = _Notifications(connection, again)
         if settings.notify:
@@ -68,6 +68,17 @@ async def watch(
                 since = loop.time()
     finally:
         connection.terminate()
+
+
+class _Listener(Connection):
+    """A listening connection."""
+
+    async def fetch(self, query: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as in asyncpg
+        """Execute LISTEN in one round trip: asyncpg would prepare it."""
+        if args or kwargs:
+            return await super().fetch(query, *args, **kwargs)
+        await self.execute(query)
+        return []
 
 
 class _Notifications:
@@ -98,10 +109,11 @@ class _Notifications:
         return received
 
 
-async def _lock(connection: asyncpg.Connection[Any], settings: PostgresSettings, lock_id: int | None) -> bool:
+async def _lock(connection: Connection, settings: PostgresSettings, lock_id: int | None) -> bool:
     """Take the lock; return False if an older session of this process, which the server has not ended yet, holds it."""
-    statement = compiled(LOCK, settings.schema)
-    return bool(await _translated(connection.fetchval(statement.text, lock_id), settings))
+    # Nor does this prepare the statement, which is executed once.
+    message = Statement(inlined(compiled(LOCK, settings.schema).text, [lock_id]), counts=True)
+    return bool(await _translated(ask(connection, message), settings))
 
 
 async def _ping(connection: Connection, settings: PostgresSettings) -> None:

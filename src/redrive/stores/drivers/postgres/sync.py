@@ -29,6 +29,10 @@ from redrive.stores.drivers.postgres.timeline import Timeline
 from redrive.stores.query import Compound, Operation, Query, R, Rows, Statements
 from redrive.stores.values.postgres import decoder
 
+# Seconds after which a connection that nothing has used is closed: a fleet of idle workers would take the sessions of
+# the server with what each of them needs at times.
+IDLE = 60.0
+
 Cursor = psycopg.RawCursor[tuple[Any, ...]]
 
 # The errors of psycopg when the database refuses or does not answer, and that of Python for a text that the encoding of
@@ -385,7 +389,8 @@ class SyncRunner:
         self._given_back = threading.Condition(self._lock)
         self._waiting = 0
         self._in_use = 0
-        self._idle: list[Connection] = []
+        #: Connections that are not in use, and since when, by that time.
+        self._idle: list[tuple[Connection, float]] = []
         self._closed = False
 
     def run(self, operation: Operation[R], should_notify: Callable[[], bool] = bool, *, timeout: float = math.inf) -> R:
@@ -418,7 +423,7 @@ class SyncRunner:
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
-        for connection in idle:
+        for connection, _ in idle:
             connection.close()
 
     def _checkout(self, first: Statement, until: float, era: int | None) -> tuple[Connection, Cursor, Rows]:
@@ -474,7 +479,7 @@ class SyncRunner:
         with self._lock:
             if self._closed:
                 raise StoreClosed(f"{self._settings} has been closed")
-            return self._idle.pop() if self._idle else None
+            return self._idle.pop()[0] if self._idle else None
 
     def _close_spent(self, connection: Connection, error: BaseException) -> None:
         """Close a connection that must not be used after an error, and the idle ones if the server is of no use."""
@@ -486,7 +491,7 @@ class SyncRunner:
             # Sessions from before belong to the same server, also those that are in use.
             with self._lock:
                 idle, self._idle = self._idle, []
-            for each in idle:
+            for each, _ in idle:
                 each.close()
 
     def _undo(self, connection: Connection) -> None:
@@ -502,15 +507,17 @@ class SyncRunner:
         if connection is not None and not self._is_usable(connection):
             connection.close()
             connection = None
+        spare = connection
         with self._lock:
             self._in_use -= 1
             if self._waiting:
                 self._given_back.notify()
             if connection is not None and not self._closed:
-                self._idle.append(connection)
-                return
-        if connection is not None:
-            connection.close()
+                now = _monotonic()
+                self._idle.append((connection, now))
+                spare = self._idle.pop(0)[0] if now - self._idle[0][1] > IDLE else None
+        if spare is not None:
+            spare.close()
 
     def _is_current(self, connection: Connection) -> bool:
         return connection.turn == self._settings.servers.turn and connection.era == self._timeline.era

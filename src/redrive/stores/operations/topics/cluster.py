@@ -32,30 +32,31 @@ class Cluster(msgspec.Struct, frozen=True, gc=False):
         identity: of the server; None if cursors do not depend on it.
         next_xid: a transaction id that no transaction of the server has yet.
         last_xid: the highest one of an event; None without events.
+        known: the identity that is stored.
     """
 
     identity: str | None
     next_xid: int
     last_xid: int | None
+    known: str | None = None
 
 
-def _read() -> Statements[tuple[Cluster, str | None]]:
-    rows: Sequence[Cluster] = yield Query("cluster", into=Cluster)
-    known = yield Query("meta", {"key": KEY})
-    return rows[0], known[0][0] if known else None
+def _read() -> Statements[Cluster]:
+    rows: Sequence[Cluster] = yield Query("cluster", {"key": KEY}, into=Cluster)
+    return rows[0]
 
 
 def check() -> Statements[None]:
     """Store the identity of the server at first; raise `TopicsRestored` if it is another one now."""
-    here, known = yield from _read()
+    here = yield from _read()
     if here.identity is None:
         return
     ahead = here.last_xid is not None and here.last_xid >= here.next_xid
-    if ahead or (known is not None and known != here.identity):
+    if ahead or (here.known is not None and here.known != here.identity):
         shards: Sequence[Shard] = yield Query("shards_of", {"topic": None, "subscription": None}, into=Shard)
         if shards or ahead:
             raise TopicsRestored
-    if known != here.identity:
+    if here.known != here.identity:
         yield Query("meta_put", many=[{"key": KEY, "value": here.identity}])
 
 
@@ -67,7 +68,7 @@ def rebase(*, actor: str = UNKNOWN, now: datetime | None = None) -> Statements[t
     are delivered again; none is skipped. Return the shards, each with this event; None if it has seen all.
     """
     at = yield from instant(now)
-    here, _ = yield from _read()
+    here = yield from _read()
     if here.identity is None:
         return ()
     shards: Sequence[Shard] = yield Query("shards_of", {"topic": None, "subscription": None}, into=Shard)
