@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.distance.proxy import distant
-from benchmarks.distance.subjects import ROWS, Measured, Subject
+from benchmarks.distance.subjects import CONNECTIONS, ROWS, Measured, Subject
 from benchmarks.page import markdown, written
 from benchmarks.place import Server, fresh
 from benchmarks.queue import home, server_for
@@ -73,7 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         server.ask("SELECT pg_reload_conf()")
         for name in ROWS:
             if chosen.only in name:
-                found[name] = [measure(name, rtt, place, server) for rtt in chosen.rtt]
+                rtts = chosen.rtt[:1] if name == CONNECTIONS else chosen.rtt
+                found[name] = [measure(name, rtt, place, server) for rtt in rtts]
                 print(name, *found[name], file=sys.stderr)
     if chosen.json:
         print(json.dumps(found))
@@ -98,7 +99,8 @@ def _table(
     rows = []
     for name, figures in found.items():
         earlier = [_number(before[name][0][0]) if name in before else ""] if before else []
-        rows.append([name, *earlier, _number(figures[0].trips), *(_number(each.ms) for each in figures)])
+        times = [_number(each.ms) for each in figures] + [""] * (len(rtts) - len(figures))
+        rows.append([name, *earlier, _number(figures[0].trips), *times])
     return headings, rows
 
 

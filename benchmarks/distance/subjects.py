@@ -14,7 +14,7 @@ import redrive
 from benchmarks.distance.proxy import Distance
 from redrive.runtime.worker import Worker
 
-__all__ = ["ROWS", "Measured", "Subject"]
+__all__ = ["CONNECTIONS", "ROWS", "Measured", "Subject"]
 
 
 class Measured(NamedTuple):
@@ -185,17 +185,6 @@ def _start(proxy: Distance, near: Subject, far: Subject) -> Measured:
         return Measured(proxy.trips - before, (time.monotonic() - began) * 1e3)
 
 
-def _first_polls(proxy: Distance, near: Subject, far: Subject) -> Measured:
-    """Measure the start of a worker and its first polls."""
-    del near
-    before = proxy.trips
-    with working(far) as worker:
-        while not worker.registered.is_set():
-            time.sleep(0.001)
-        time.sleep(FIRST + 200 * proxy.seconds)
-        return Measured(proxy.trips - before, 0.0)
-
-
 def _end(proxy: Distance, near: Subject, far: Subject) -> Measured:
     """Measure the end of an idle worker."""
     del near
@@ -230,6 +219,9 @@ def _connections(proxy: Distance, near: Subject, far: Subject) -> Measured:
         return Measured(proxy.open, 0.0)
 
 
+CONNECTIONS = "connections of an idle worker"
+"""The one row that has no round trips."""
+
 IDLE = 75.0
 """Seconds of idleness after which the connections of a worker are counted."""
 
@@ -246,9 +238,8 @@ ROWS: dict[str, Callable[[Distance, Subject, Subject], Measured]] = {
     f"a job, of {DRAINED}": _drained(lambda near, number: near.noop.enqueue(number)),
     f"with ctx.transaction(), of {DRAINED}": _drained(lambda near, number: near.transacted.enqueue(number)),
     "start of a worker, to its first job": _start,
-    "the same, and its first polls": _first_polls,
     "end of a worker": _end,
     "a worker with nothing to do, that ends": _whole,
-    "connections of an idle worker": _connections,
+    CONNECTIONS: _connections,
 }
 """The operations, each with the function that measures it: the proxy, an app near to the server, one behind it."""

@@ -332,7 +332,7 @@ class Claimer:
                 await self._attempts.claim_again.wait()
         except TimeoutError:
             # Nothing is known to be due.
-            self._is_poll = rest == net
+            self._is_poll = rest in {net, SCHEDULES}
         finally:
             self._idle.clear()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -101,3 +102,27 @@ def test_no_worker_listens_through_pgbouncer(url: str):
 
     assert (False, True) == lasting
     assert (False, True) == received
+
+
+def test_handlers_use_their_connections_again(url: str):
+    """Nothing is undone in a session that serves others too: their prepared statements stay."""
+    with contextlib.closing(open_store(url)) as store:
+        for _ in range(3):
+            loan = store.begin()
+            loan.connection.execute("SELECT 1")
+            loan.run(jobs.enqueue([new()]))
+            loan.commit()
+        kept = len(store._transactions._idle._kept)
+
+        async def block() -> int:
+            """Use one connection of a coroutine twice."""
+            for _ in range(2):
+                loan = await store.abegin()
+                await loan.connection.fetch("SELECT $1::bigint", 1)
+                await loan.run(jobs.enqueue([new()]))
+                await loan.commit()
+            (lender,) = store._transactions._lenders.values()
+            return len(lender.idle._kept)
+
+        akept = asyncio.run(block())
+        assert (1, 1, 5) == (kept, akept, store.run(admin.stats()).due)

@@ -652,6 +652,27 @@ def test_polls_wait_for_a_connection_rather_than_open_another_one():
     store.close()
 
 
+def test_polls_take_turns():
+    """A duty with many operations does not keep the others waiting."""
+    store = open_store(postgres.url())
+    order: list[str] = []
+
+    async def poll(name: str, count: int) -> None:
+        """Operate as a background duty does."""
+        MAY_WAIT.set(True)
+        for _ in range(count):
+            await store.arun(workers.workers())
+            order.append(name)
+
+    async def run() -> int:
+        """Run two duties at the same time; return the number of connections."""
+        await asyncio.gather(poll("long", 3), poll("short", 1))
+        return len(store._aio._pools[asyncio.get_running_loop()]._idle)
+
+    assert (1, ["long", "short", "long", "long"]) == (asyncio.run(run()), order)
+    store.close()
+
+
 def test_connections_of_threads_that_nothing_has_used_are_closed(monkeypatch: pytest.MonkeyPatch):
     """As those of coroutines are; the last one stays."""
     store = open_store(postgres.url())

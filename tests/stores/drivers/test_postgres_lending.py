@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import asyncpg
+import msgspec
 import psycopg
 import pytest
 
@@ -16,7 +17,7 @@ from redrive.clock import SystemClock
 from redrive.errors import StoreClosed, StoreError, StoreOutcomeUnknown, StoreUnreachable
 from redrive.stores.drivers.postgres import aio, transactions
 from redrive.stores.opening import open_store
-from redrive.stores.operations import jobs
+from redrive.stores.operations import admin, attempts, jobs
 from redrive.stores.store import Store
 from tests import postgres
 from tests.proxy import FaultKind, Proxy
@@ -66,6 +67,12 @@ class Lending:
         )
         self.run(loan.commit())
         return value
+
+    def begin_and_end(self) -> bool:
+        """Return whether a transaction that asks for nothing is current."""
+        loan = self.begin()
+        self.run(loan.commit())
+        return bool(loan.is_current)
 
     def turn(self) -> None:
         """Let the event loop of the coroutines do what is due."""
@@ -394,6 +401,96 @@ def test_a_session_of_a_lost_server_is_not_used(lending: Lending):
     servers.lost(servers.order[0])
 
     assert pid != lending.block("SELECT 1")
+
+
+@pytest.mark.parametrize("when", ["before it begins", "before its end"])
+def test_a_handler_of_an_earlier_era_completes_nothing(lending: Lending, when: str):
+    """The new server may lack what the handler has written before; what the block has written is rolled back."""
+    timeline, era = lending.store._timeline, lending.store.era  # type: ignore[attr-defined]
+    asked = msgspec.structs.replace(attempts.is_current(1, 2), era=era)
+    completion = msgspec.structs.replace(jobs.enqueue([new()], now=T0), era=era)
+    if when == "before it begins":
+        timeline.meet("another server")
+        with pytest.raises(StoreUnreachable, match="another server has taken over"):
+            lending.run(lending.store.abegin(asked)) if lending.colour == "async" else lending.store.begin(asked)
+    else:
+        loan = lending.begin()
+        timeline.meet("another server")
+        with pytest.raises(StoreUnreachable, match="another server has taken over"):
+            lending.run(loan.run(completion))
+        lending.run(loan.rollback())
+
+    assert 0 == lending.store.run(admin.stats(now=T0)).due
+
+
+def test_the_lease_is_asked_for_by_the_message_that_begins(lending: Lending):
+    """A lease that is not current is found before the handler does anything."""
+    asked = attempts.is_current(1, 2)
+    loan = lending.run(lending.store.abegin(asked)) if lending.colour == "async" else lending.store.begin(asked)
+    is_current = loan.is_current
+    lending.run(loan.rollback())
+
+    assert (False, True) == (is_current, lending.begin_and_end())
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_jobs_are_enqueued_on_the_connection_of_a_handler(lending: Lending, times: int):
+    """By the connection object of each block, also in a session that was used before."""
+    for _ in range(times):
+        loan = lending.begin()
+        if lending.colour == "async":
+            lending.run(lending.store.arun(jobs.enqueue([new()], now=T0), using=loan.connection))
+        else:
+            lending.store.run(jobs.enqueue([new()], now=T0), using=loan.connection)
+        lending.run(loan.commit())
+
+    assert times == lending.store.run(admin.stats(now=T0)).due
+
+
+def test_a_transaction_of_the_handler_inside_of_its_block_is_a_savepoint(lending: Lending):
+    """It may be rolled back without the rest."""
+    loan = lending.begin()
+    lending.run(_nested(lending, loan))
+    lending.run(loan.commit())
+
+
+async def _anested(connection: Any) -> None:
+    with contextlib.suppress(ZeroDivisionError):
+        async with connection.transaction():
+            await connection.execute("SET LOCAL shop.tenant TO 'acme'")
+            raise ZeroDivisionError
+    assert not await connection.fetchval("SELECT current_setting('shop.tenant', true)")
+    assert connection.is_in_transaction()
+
+
+def _nested(lending: Lending, loan: Any) -> Any:
+    if lending.colour == "async":
+        return _anested(loan.connection)
+    with contextlib.suppress(ZeroDivisionError), loan.connection.transaction():
+        loan.connection.execute("SET LOCAL shop.tenant TO 'acme'")
+        raise ZeroDivisionError
+    assert ("",) == loan.connection.execute("SELECT current_setting('shop.tenant', true)").fetchone()
+    return None
+
+
+def test_a_task_that_is_cancelled_while_it_begins_leaves_no_session_and_no_place():
+    """Neither of a connection that is opened, nor of one that is used again."""
+
+    async def run(store: Store) -> int:
+        for turns in [*range(14)] * 2:
+            beginning = asyncio.ensure_future(store.abegin())
+            for _ in range(turns):
+                await SystemClock().asleep(0)
+            beginning.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await (await beginning).commit()
+        loans = [await store.abegin() for _ in range(store.settings.pool)]  # type: ignore[attr-defined]
+        for each in loans:
+            await each.commit()
+        return len(loans)
+
+    with postgres.lent(pool="3", timeout="5s") as url, contextlib.closing(open_store(url)) as store:
+        assert 3 == asyncio.run(run(store))
 
 
 # ------------------------------------------------------------------------------------------------------------ failures

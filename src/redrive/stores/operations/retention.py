@@ -69,7 +69,7 @@ def declare(keeps: Mapping[str, RetentionTimes]) -> Statements[None]:
         for name, span in keep.by_state.items()
     ]
     if rows:
-        yield Query("meta_put", many=rows)
+        yield Query("meta_put", many=rows, own=True)
 
 
 def _text(span: timedelta | None) -> str:

@@ -65,6 +65,7 @@ LIMIT :count::bigint
 -- name: operation_next
 -- Return the running operation with the batch that is due first.
 -- Every few seconds in each worker.
+-- transaction: none
 -- both
 SELECT id, next_at FROM redrive_operations WHERE state = 'running' ORDER BY next_at LIMIT 1
 

@@ -32,7 +32,7 @@ ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientE
 # reads the last message, then the end of the stream, and then reports it.
 _UNNOTICED, _ROUNDS = 0.01, 4
 
-# Seconds after which a connection that nothing has used is closed. A start and a burst use several at a time, and in a
+# Seconds after which a connection that nothing has needed is closed. A start and a burst use several at once, and in a
 # fleet of idle workers these would take the sessions of the server.
 IDLE = 60.0
 
@@ -46,8 +46,8 @@ _RECENT = 1.0
 # session also plans its statements, so it would seldom answer sooner.
 _AT_ONCE, _PATIENCE = 2, 6.0
 
-# Seconds for which an operation that may wait (`redrive.stores.store.MAY_WAIT`) waits before it opens any further
-# connection: the polls of an idle worker share one.
+# Seconds for which an operation that may wait (`redrive.stores.store.MAY_WAIT`) waits for its turn among these, and for
+# a connection that is in use, before it opens a further one: the polls of an idle worker share one.
 _WAIT = 1.0
 
 _CLOCK = SystemClock()
@@ -102,6 +102,7 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no ty
         limit: seconds after which an operation asks whether the server is there.
         lost: why it was closed in the middle of an operation; None if it was not.
         over: True if another object has taken over its session; see `renewed`.
+        wanted_at: the instant of the loop's clock at which an operation has used it that may not wait for another one.
         is_changed: True if its user has changed how values are read or written, which is a part of the session.
     """
 
@@ -113,7 +114,7 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no ty
         self.servers = Servers()
         self.address = Address("")
         self.turn = self.era = 0
-        self.limit = math.inf
+        self.limit, self.wanted_at = math.inf, 0.0
         self.lost: str | None = None
         self._peer = transport.get_extra_info("peername")
         self._look_at: asyncio.TimerHandle | None = None
@@ -392,6 +393,12 @@ class AsyncRunner:
             return answer
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop) or await self._opened(loop)
+        if MAY_WAIT.get():
+            async with pool.poll():
+                return await self._run_on(pool, first, script, operation)
+        return await self._run_on(pool, first, script, operation)
+
+    async def _run_on(self, pool: _Pool, first: Statement, script: Script[R], operation: Operation[R]) -> R:
         connection, rows = await pool.checkout(first, operation)
         try:
             failed = functools.partial(pool.close_spent, connection)
@@ -457,6 +464,7 @@ class _Pool:
         self._in_use = 0
         self._opening = 0.0  # seconds that it took to open the last connection
         self._given_back: asyncio.Future[None] | None = None
+        self._polls = asyncio.Lock()
         self.end = at_end_of_loop(self._close)
 
     def _close(self) -> None:
@@ -491,6 +499,19 @@ class _Pool:
         except BaseException:
             self._free.release()
             raise
+
+    @contextlib.asynccontextmanager
+    async def poll(self) -> AsyncGenerator[None, None]:
+        """Run operations that may wait one after the other, in the order in which they come."""
+        has_turn = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_WAIT):
+                has_turn = await self._polls.acquire()
+        try:
+            yield
+        finally:
+            if has_turn:
+                self._polls.release()
 
     async def _wait_for_slot(self, until: float) -> None:
         try:
@@ -551,7 +572,8 @@ class _Pool:
             async with asyncio.timeout_at(until):
                 if not self._settings.pgbouncer:
                     await begin_session(connection, self._settings, self._timeline)
-                self._opening = self._loop.time() - began
+                connection.wanted_at = self._loop.time()
+                self._opening = connection.wanted_at - began
                 return connection
         except BaseException as error:
             if connection is not None:
@@ -636,6 +658,14 @@ class _Pool:
             connection.terminate()
             return
         now = self._loop.time()
+        if not MAY_WAIT.get():
+            connection.wanted_at = now
         self._idle.append((connection, now))
-        if now - self._idle[0][1] > IDLE:
-            self._idle.pop(0)[0].terminate()
+        if len(self._idle) > 1:
+            self._close_unwanted(now)
+
+    def _close_unwanted(self, now: float) -> None:
+        """Close a connection that only operations have used for long which could have waited for another one."""
+        place = min(range(len(self._idle)), key=lambda each: self._idle[each][0].wanted_at)
+        if now - self._idle[place][0].wanted_at > IDLE:
+            self._idle.pop(place)[0].terminate()

@@ -73,9 +73,10 @@ class _Idle(Generic[C]):
         self._is_closed = False
 
     @property
-    def is_empty(self) -> bool:
-        """True if there is none."""
-        return not self._kept
+    def old_in(self) -> float | None:
+        """The seconds until `close_old` closes the first one, not below zero; None without any."""
+        with self._lock:
+            return max(self._kept[0][1] + aio.IDLE - _monotonic(), 0.0) if self._kept else None
 
     def pop(self) -> C | None:
         """Take a connection that may be used; None if there is none."""
@@ -100,6 +101,8 @@ class _Idle(Generic[C]):
 
     def close_old(self) -> None:
         """Close the connections that no handler has used for long."""
+        if not self._kept:
+            return
         until = _monotonic() - aio.IDLE
         with self._lock:
             old = [each for each, since in self._kept if since <= until]
@@ -324,8 +327,9 @@ class _Lender:
             self._close_later()
 
     def _close_later(self) -> None:
-        if self._closing is None and not self.idle.is_empty:
-            self._closing = self._loop.call_later(aio.IDLE, self._close_old)
+        seconds = self.idle.old_in
+        if self._closing is None and seconds is not None:
+            self._closing = self._loop.call_later(seconds, self._close_old)
 
     def _close_old(self) -> None:
         self._closing = None
@@ -373,8 +377,7 @@ class PostgresTransactions:
 
     def close_old(self) -> None:
         """Close the connections of psycopg that no handler has used for long; those of asyncpg have a timer."""
-        if not self._idle.is_empty:
-            self._idle.close_old()
+        self._idle.close_old()
 
     def close(self) -> None:
         """Close the connections; one that is in use is closed at the end of its transaction. Idempotent."""
