@@ -1,4 +1,4 @@
-"""The distance to PostgreSQL: ``python -m benchmarks.distance [--rtt MS ...] [--only TEXT] [--json] [--docs]``.
+"""The distance to PostgreSQL: ``python -m benchmarks.distance [--rtt MS ...] [--before FILE] [--json] [--docs]``.
 
 A proxy on the loopback interface delays what it carries, and counts round trips (`benchmarks.distance.proxy`). Each
 operation is measured behind it, at each distance, on a new database. The server asks for no password and no encryption,
@@ -63,24 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rtt", type=float, nargs="+", default=RTTS, help="times of a round trip, in milliseconds")
     parser.add_argument("--only", default="", help="measure the operations that contain this text")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON instead of a table")
+    parser.add_argument("--read", type=Path, help="a file with the JSON of a run, instead of measuring")
     parser.add_argument("--before", type=Path, help="a file with the JSON of an earlier run, to be compared")
     parser.add_argument("--docs", action="store_true", help="write the table into the page of the documentation")
     chosen = parser.parse_args(arguments)
-    found: dict[str, list[Measured]] = {}
-    with home() as place, server_for("postgres", place) as server:
-        assert server is not None
-        server.ask("ALTER SYSTEM SET fsync = off")
-        server.ask("SELECT pg_reload_conf()")
-        for name in ROWS:
-            if chosen.only in name:
-                rtts = chosen.rtt[:1] if name == CONNECTIONS else chosen.rtt
-                found[name] = [measure(name, rtt, place, server) for rtt in rtts]
-                print(name, *found[name], file=sys.stderr)
+    found = _read(chosen.read) if chosen.read else _measured(chosen.only, chosen.rtt)
     if chosen.json:
         print(json.dumps(found))
         return
-    before = json.loads(chosen.before.read_text()) if chosen.before else {}
-    headings, rows = _table(found, before, chosen.rtt)
+    headings, rows = _table(found, _read(chosen.before) if chosen.before else {}, chosen.rtt)
     table = Table(title="Round trips, and milliseconds by the time of a round trip")
     for heading in headings:
         table.add_column(heading, justify="left" if heading == headings[0] else "right")
@@ -92,15 +83,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
         PAGE.write_text(text, encoding="utf-8", newline="\n")
 
 
+def _measured(only: str, rtts: Sequence[float]) -> dict[str, list[Measured]]:
+    found = {}
+    with home() as place, server_for("postgres", place) as server:
+        assert server is not None
+        server.ask("ALTER SYSTEM SET fsync = off")
+        server.ask("SELECT pg_reload_conf()")
+        for name in ROWS:
+            if only in name:
+                chosen = rtts[:1] if name == CONNECTIONS else rtts
+                found[name] = [measure(name, rtt, place, server) for rtt in chosen]
+                print(name, *found[name], file=sys.stderr)
+    return found
+
+
+def _read(file: Path) -> dict[str, list[Measured]]:
+    figures = json.loads(file.read_text(encoding="utf-8"))
+    return {name: [Measured(*each) for each in figures[name]] for name in ROWS if name in figures}
+
+
 def _table(
-    found: dict[str, list[Measured]], before: dict[str, list[list[float]]], rtts: Sequence[float]
+    found: dict[str, list[Measured]], before: dict[str, list[Measured]], rtts: Sequence[float]
 ) -> tuple[list[str], list[list[str]]]:
-    headings = ["operation", *(["before"] if before else []), "round trips", *(f"{rtt:g} ms" for rtt in rtts)]
+    earlier = ["before", f"before, {rtts[-1]:g} ms"] if before else []
+    headings = ["operation", *earlier, "round trips", *(f"{rtt:g} ms" for rtt in rtts)]
     rows = []
     for name, figures in found.items():
-        earlier = [_number(before[name][0][0]) if name in before else ""] if before else []
+        known = before.get(name)
+        was = ["", ""] if known is None else [_number(known[0].trips), _number(known[-1].ms)]
         times = [_number(each.ms) for each in figures] + [""] * (len(rtts) - len(figures))
-        rows.append([name, *earlier, _number(figures[0].trips), *times])
+        rows.append([name, *(was if before else []), _number(figures[0].trips), *times])
     return headings, rows
 
 
