@@ -43,12 +43,15 @@ class PostgresServer:
         self._account = postgres._account(folder)
         self._binaries = Path(postgres.BINARIES) if postgres.BINARIES else postgres._packaged(self._account)
         if copy_of is None:
-            made = self._run("initdb", "--auth=trust", "--encoding=UTF8", "--username=postgres", "--no-sync")
+            options = ("--auth=trust", "--encoding=UTF8", "--username=postgres", "--no-sync")
+            self._run("initdb", *options).check_returncode()
         else:
-            options = ("-h", str(copy_of.folder), "-U", "postgres", "--write-recovery-conf", "--no-sync")
-            made = self._run("pg_basebackup", *options, "--checkpoint=fast")
-        made.check_returncode()
+            self._copy(copy_of)
         self.start()
+
+    def _copy(self, primary: PostgresServer) -> None:
+        options = ("-h", str(primary.folder), "-U", "postgres", "--write-recovery-conf", "--no-sync")
+        self._run("pg_basebackup", *options, "--checkpoint=fast").check_returncode()
 
     def url(self, **options: str) -> str:
         """Return the URL of a store in an unused schema."""
@@ -97,10 +100,31 @@ class PostgresServer:
         """Stop without any farewell."""
         self._run("pg_ctl", "stop", "-w", "--mode=immediate", "--silent").check_returncode()
 
+    def crash(self) -> None:
+        """Kill -9 of all its processes, also of those that are stopped."""
+        self._signal(signal.SIGKILL)
+
     def kill(self) -> None:
         """Kill -9 of all its processes, and start."""
-        self._signal(signal.SIGKILL)
+        self.crash()
         self.start()
+
+    def rejoin(self, primary: PostgresServer) -> None:
+        """Begin again as a standby of another server, with a copy of its data, after a crash or a stop."""
+        with contextlib.suppress(FileNotFoundError):
+            # A server that was killed has left a segment of shared memory, which its next start would remove.
+            *_, segment, _ = (self.folder / "data" / "postmaster.pid").read_text().split()
+            subprocess.run(["ipcrm", "--shmem-id", segment], check=False, stderr=subprocess.DEVNULL)
+        shutil.rmtree(self.folder / "data")
+        self._copy(primary)
+        self.start()
+
+    def close(self) -> None:
+        """End in whatever state it is, and remove the folder."""
+        with contextlib.suppress(FileNotFoundError):
+            self.thaw()
+        self._run("pg_ctl", "stop", "-w", "--mode=immediate", "--silent")
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def freeze(self) -> None:
         """Stop all its processes where they stand: the kernel accepts connections, and nothing answers."""
@@ -111,10 +135,7 @@ class PostgresServer:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        leader = int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
-        for each in [leader, *map(int, Path(f"/proc/{leader}/task/{leader}/children").read_text().split())]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(each, number)
+        send_all(self.folder / "data", number)
 
     def kill_sessions(self, like: str) -> None:
         """Kill -9 of the processes that serve what runs such a statement: the server then throws all sessions out."""
@@ -141,30 +162,33 @@ class PostgresServer:
         )
 
 
-@contextlib.contextmanager
-def pair() -> Iterator[tuple[PostgresServer, PostgresServer]]:
-    """Start a primary and a standby that has all that the primary writes, and stop them in the end."""
-    folders = [Path(tempfile.mkdtemp(prefix="redrive-pair-")) for _ in range(2)]
-    with own(folders[0]) as primary:
-        standby = PostgresServer(folders[1], copy_of=primary)
-        try:
-            yield primary, standby
-        finally:
-            standby.thaw()
-            standby.stop()
-            shutil.rmtree(folders[1], ignore_errors=True)
-            primary.thaw()
+def send_all(data: Path, number: signal.Signals) -> None:
+    """Send a signal to all processes of the server that has these files."""
+    leader = int((data / "postmaster.pid").read_text().split()[0])
+    for each in [leader, *map(int, Path(f"/proc/{leader}/task/{leader}/children").read_text().split())]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, number)
 
 
 @contextlib.contextmanager
-def own(folder: Path, *settings: str) -> Iterator[PostgresServer]:
-    """Start a server, and stop it in the end."""
-    server = PostgresServer(folder, *settings)
+def pair(*settings: str) -> Iterator[tuple[PostgresServer, PostgresServer]]:
+    """Start a primary and a standby that has all that the primary writes, and end them."""
+    with own(_folder(), *settings) as primary, own(_folder(), *settings, copy_of=primary) as standby:
+        yield primary, standby
+
+
+def _folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="redrive-pair-"))
+
+
+@contextlib.contextmanager
+def own(folder: Path, *settings: str, copy_of: PostgresServer | None = None) -> Iterator[PostgresServer]:
+    """Start a server, and end it."""
+    server = PostgresServer(folder, *settings, copy_of=copy_of)
     try:
         yield server
     finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        server.close()
 
 
 class Proxy:
@@ -172,14 +196,25 @@ class Proxy:
 
     def __init__(self, target: Path) -> None:
         self.target = target
+        self._passes = threading.Event()
+        self._passes.set()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._open = [self._listening]
         self._threads: list[threading.Thread] = []
         self.port: int = self._listening.getsockname()[1]
         self._start(self._accept)
 
+    def cut(self) -> None:
+        """Drop everything silently, in both directions, also new connections and the ends of open ones."""
+        self._passes.clear()
+
+    def mend(self) -> None:
+        """Pass everything on, also what was sent meanwhile."""
+        self._passes.set()
+
     def close(self) -> None:
         """End all connections."""
+        self.mend()
         for each in self._open:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -201,17 +236,21 @@ class Proxy:
                 try:
                     server.connect(str(self.target / ".s.PGSQL.5432"))
                 except OSError:
-                    client.shutdown(socket.SHUT_RDWR)
+                    self._start(self._end, client)
                     continue
-                self._start(_copy, client, server)
-                self._start(_copy, server, client)
+                self._start(self._copy, client, server)
+                self._start(self._copy, server, client)
 
-
-def _copy(source: socket.socket, sink: socket.socket) -> None:
-    """Copy until one side has ended, and end the other one."""
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            sink.sendall(data)
-    for each in (source, sink):
+    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+        """Copy until one side has ended, and end the other one."""
         with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
+            while data := source.recv(65536):
+                self._passes.wait()
+                sink.sendall(data)
+        self._end(source, sink)
+
+    def _end(self, *sockets: socket.socket) -> None:
+        self._passes.wait()
+        for each in sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from redrive.clock import SystemClock
-from redrive.errors import StoreError
+from redrive.errors import StoreBusy, StoreError, StoreOutcomeUnknown
 from tests import postgres
 from tests.acceptance.processes import LONG, Deployment, stage
 from tests.acceptance.servers import PostgresServer, pair
@@ -111,6 +110,33 @@ def test_a_worker_whose_server_is_a_standby_waits_for_its_promotion(servers: Pai
 
 
 @pytest.mark.night
+def test_commits_that_wait_for_a_standby_hold_up_calls_and_workers(servers: Pair, tmp_path: Path):
+    """While a synchronous standby is away, calls of both drivers end without an answer, a worker lives, and one that
+    starts waits; sessions do not add up. All go on when it is back."""
+    primary, standby = servers
+    url = primary.url(schema=postgres.fresh(), timeout="4s")
+    with stage(tmp_path, "postgres", url=url) as fleet, asyncio.Runner() as runner:
+        workers = [fleet.ready_worker()]
+        primary.set("synchronous_standby_names", "'ANY 1 (*)'")
+        fleet.until(lambda: primary.ask("SELECT sync_state FROM pg_stat_replication") == [("quorum",)])
+        standby.stop()
+        for call in _calls(fleet, runner) * 3:
+            with pytest.raises((StoreOutcomeUnknown, StoreBusy)):
+                call()
+        workers.append(fleet.worker())
+        fleet.until(lambda: workers[1].logged("waits for its database"))
+        sessions = len(primary.ask("SELECT FROM pg_stat_activity"))
+        standby.start()
+        fleet.until(lambda: workers[1].logged("serves all queues"))
+        fleet.all_ended()
+        for each in workers:
+            each.send(signal.SIGTERM)
+
+        assert [0, 0] == [each.ended() for each in workers]
+        assert sessions < 40
+
+
+@pytest.mark.night
 @pytest.mark.realtime
 def test_callers_and_workers_go_on_after_each_failover(fleet: Deployment, servers: Pair):
     """The primary stops where it stands and stays so; callers of both drivers and a worker go on in five seconds. And
@@ -134,7 +160,9 @@ def test_callers_and_workers_go_on_after_each_failover(fleet: Deployment, server
             assert max(took) < ENOUGH
             fleet.all_ended()
             old.thaw()
-            old, new = new, _rejoined(old, new)
+            old.stop()
+            old.rejoin(new)
+            old, new = new, old
     worker.send(signal.SIGTERM)
 
     assert 0 == worker.ended()
@@ -157,13 +185,6 @@ def _until_acknowledged(call: Callable[[], object], began: float) -> float:
         with contextlib.suppress(StoreError):
             call()
             return SystemClock.monotonic() - began
-
-
-def _rejoined(old: PostgresServer, new: PostgresServer) -> PostgresServer:
-    """Make the old primary a standby of the new one."""
-    old.stop()
-    shutil.rmtree(old.folder / "data")
-    return PostgresServer(old.folder, copy_of=new)
 
 
 @pytest.mark.night

@@ -154,8 +154,6 @@ def test_nothing_is_skipped_held_or_lost_in_flight(servers: tuple[PostgresServer
         for each in scene.apps:
             each.close()
         proxy.close()
-        # The fixture stops it.
-        primary.start()
 
     assert (2, (), []) == (answer, findings, scene.rescued)
     assert [("succeeded", 0)] * 2 == [(each.state, each.crashes) for each in paid]

@@ -13,7 +13,14 @@ import pytest
 
 from redrive import App
 from redrive.engine.lifecycle import State
-from redrive.errors import ConfigurationError, SchemaTooNew, StoreOpenError, StoreOutcomeUnknown, StoreUnreachable
+from redrive.errors import (
+    ConfigurationError,
+    SchemaTooNew,
+    StoreBusy,
+    StoreOpenError,
+    StoreOutcomeUnknown,
+    StoreUnreachable,
+)
 from redrive.runtime.notifier import Notifier
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.worker import Worker
@@ -111,9 +118,13 @@ def test_the_steps_share_one_wait(app: App, clock: VirtualClock, failing: Failin
     assert 1.5 <= tried[0] <= tried[-1] <= 2
 
 
-def test_a_registration_of_unknown_outcome_is_repeated(app: App, clock: VirtualClock, failing: Failing):
-    """The connection may be lost with the commit; a row that is left over expires like that of a dead worker."""
-    tried = failing("registering", 1, StoreOutcomeUnknown("lost"))
+@pytest.mark.parametrize("error", [StoreOutcomeUnknown("lost"), StoreBusy("locked")])
+def test_a_registration_without_an_answer_is_repeated(
+    app: App, clock: VirtualClock, failing: Failing, error: Exception
+):
+    """The connection may be lost with the commit; a row that is left over expires like that of a dead worker. Or the
+    commits of others wait for a synchronous standby, and keep their locks."""
+    tried = failing("registering", 1, error)
     run(app, clock)
 
     assert 2 == len(tried)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from redrive.app.app import App
 from redrive.app.arguments import checked_texts
 from redrive.clock import Clock, SystemClock
-from redrive.errors import ConfigurationError, StoreError, StoreOutcomeUnknown, StoreUnreachable
+from redrive.errors import ConfigurationError, StoreBusy, StoreError, StoreOutcomeUnknown, StoreUnreachable
 from redrive.observe import WorkerStarted, WorkerStopped, emit
 from redrive.runtime import log
 from redrive.runtime.attempts import Attempts
@@ -189,6 +189,7 @@ class Worker:
             ConfigurationError: the app is incomplete.
             StartHookError: a start hook failed (`App.on_start`). Stop hooks have run.
             StoreUnreachable: the database could not be reached, or did not write, for the time of ``wait``.
+            StoreBusy: it was locked for that time, or its commits waited for a standby.
             StoreError: the database cannot be opened.
         """
         self._waits_until = self._clock.monotonic() + self._wait.total_seconds()
@@ -204,12 +205,12 @@ class Worker:
             await hooks.stop()
 
     async def _patiently(self, step: Callable[[], Awaitable[object]]) -> bool:
-        """Take a step of the start, again while the database is away; return False if the worker is stopped then."""
+        """Take a step of the start, again while the database is away or locked; return False if it is stopped."""
         failures, logged = 0, ("", False)
         while True:
             try:
                 await step()
-            except (StoreUnreachable, StoreOutcomeUnknown) as error:
+            except (StoreBusy, StoreUnreachable, StoreOutcomeUnknown) as error:
                 left = inf if self._others_work() else self._waits_until - self._clock.monotonic()
                 if self.stopping.is_set():
                     return False
