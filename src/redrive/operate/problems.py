@@ -78,7 +78,11 @@ def refusal_of(error: RedriveError) -> Refusal:
     status, kind = status_of(type(error)), type(error).__name__
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
         # The text of the error may name the host of the database.
-        return Refusal(status, "the database does not answer; try again", {"Retry-After": "5"}, kind=kind)
+        is_standby = "is read only" in str(error)
+        text = (
+            "the database is read only: is it a standby?" if is_standby else "the database does not answer; try again"
+        )
+        return Refusal(status, text, {"Retry-After": "5"}, kind=kind)
     return Refusal(status, str(error), kind=kind if hasattr(errors, kind) else "")
 
 
