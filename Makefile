@@ -21,7 +21,7 @@ MEMORY = $(shell test -w /dev/shm && test $$(df -Pk /dev/shm | awk 'END { print 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help venv compiled demo test test-all newest oldest again dates soak chaos crossings check lint types layers docstrings pages docs screenshots bench bench-backlog bench-peers format pins openapi wheel clean
+.PHONY: help venv compiled demo test test-all newest oldest again dates soak chaos failover crossings check lint types layers docstrings pages docs screenshots bench bench-backlog bench-peers format pins openapi wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,6 +133,11 @@ soak: $(VENV)/test.stamp ## walk the store's state machine for minutes, then sim
 
 chaos: $(VENV)/test.stamp ## run for an hour the chaos tests that `make test` runs for a minute
 	@REDRIVE_CHAOS=long $(BIN)/python -m pytest tests/acceptance -m chaos $(ARGS)
+
+# The tests of Patroni need Debian's patroni, etcd-server, haproxy and postgresql-15, and are skipped without them.
+ROUNDS = 3
+failover: $(VENV)/test.stamp ## let servers of PostgreSQL fail over under load, and print what was lost; ROUNDS=10
+	@REDRIVE_ROUNDS=$(ROUNDS) $(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest tests/acceptance/test_failover.py $(ARGS)
 
 crossings: $(VENV)/test.stamp ## cross three features of runs and deliveries at a time, for up to an hour
 	@REDRIVE_CROSSINGS=long $(PYTEST) tests/crossings $(ARGS)

@@ -94,7 +94,7 @@ class Summary:
         write(f"{self._seconds.total():8.1f} s {self._tests.total():6} tests")
         for name, seconds in self._each.most_common(SLOWEST):
             write(f"{seconds:8.1f} s  {name}")
-        for figure in self._figures:
+        for figure in dict.fromkeys(self._figures):
             write(str(figure))
 
 

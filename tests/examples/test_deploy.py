@@ -215,6 +215,21 @@ def test_ports_are_those_of_the_commands():
     assert {"health": options["health"], "metrics": options["metrics"]} == ports
 
 
+def test_patroni_and_haproxy_name_the_same_servers():
+    """Patroni accepts the times of its example, and haproxy asks the nodes of which one is configured."""
+    text = (DEPLOY / "high-availability/patroni.yml").read_text()
+    node = yaml.safe_load(text)
+    times = node["bootstrap"]["dcs"]
+    proxy = (DEPLOY / "high-availability/haproxy.cfg").read_text()
+    servers = re.findall(r"server (\w+) (\S+) check port (\d+)", proxy)
+
+    assert times["ttl"] >= max(20, times["loop_wait"] + 2 * times["retry_timeout"])
+    assert times["synchronous_mode"] is True
+    assert {"db1", "db2"} == {name for name, _, _ in servers}
+    assert (node["name"], node["postgresql"]["listen"], node["restapi"]["listen"].partition(":")[2]) in servers
+    assert node["postgresql"]["listen"].replace("11:", "12:") in {address for _, address, _ in servers}
+
+
 def test_selectors_find_their_pods():
     """The budget, the service and the scaler name the Deployments that exist."""
     found = [each for path in YAML if path.parent.name == "kubernetes" for each in documents(path)]
