@@ -33,6 +33,7 @@ from redrive.stores.operations import admin, clock, jobs, leases, workers
 from redrive.stores.query import Query, reads, writes
 from redrive.stores.store import MAY_WAIT, Store
 from tests import postgres
+from tests.proxy import PATIENCE
 from tests.stores.helpers import LONG, T0, new
 
 
@@ -649,6 +650,28 @@ def test_polls_wait_for_a_connection_rather_than_open_another_one():
         return polling.exception() is None, opened, len(pool._idle)
 
     assert (True, 1, 2) == asyncio.run(run())
+    store.close()
+
+
+def test_an_operation_waits_a_moment_for_a_poll():
+    """A new connection would take longer."""
+    store = open_store(postgres.url())
+
+    async def run() -> int:
+        """Operate while a poll has the only connection; return the number of connections."""
+        pool = await store._aio._opened(asyncio.get_running_loop())
+        operation = admin.stats()
+        async with pool.poll():
+            held, _ = await pool.checkout(next(full_script(operation, store.settings, bool)), operation)
+            pool._opening = PATIENCE
+            operating = asyncio.create_task(store.arun(workers.workers()))
+            await SystemClock().asleep(0)
+            await pool.undo(held, RuntimeError())
+            pool.give_back(held)
+        await operating
+        return len(pool._idle)
+
+    assert 1 == asyncio.run(run())
     store.close()
 
 

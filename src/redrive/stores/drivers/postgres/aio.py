@@ -488,8 +488,8 @@ class _Pool:
         else:
             await self._free.acquire()
         try:
-            if self._in_use and not self._idle and (MAY_WAIT.get() or self._in_use >= _AT_ONCE):
-                await self._wait(_WAIT if MAY_WAIT.get() else _PATIENCE * self._opening)
+            if self._in_use and not self._idle:
+                await self._wait(self._patience)
             self._in_use += 1
             try:
                 return await self._open(first, operation, until)
@@ -521,8 +521,20 @@ class _Pool:
             message = f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher"
             raise StoreBusy(message) from None
 
+    @property
+    def _patience(self) -> float:
+        """The seconds to wait for a connection that another operation uses, before a further one is opened."""
+        if MAY_WAIT.get():
+            return _WAIT
+        if self._in_use >= _AT_ONCE:
+            return _PATIENCE * self._opening
+        # A poll is short.
+        return self._opening if self._polls.locked() else 0.0
+
     async def _wait(self, seconds: float) -> None:
         """Wait a moment for a connection that another operation uses."""
+        if not seconds:
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._idle:
