@@ -47,7 +47,7 @@ napoleon_use_ivar = True
 nitpick_ignore_regex = [
     (
         r"py:.*",
-        r"(abc|collections|concurrent|contextlib|dataclasses|datetime|enum|pathlib|random|threading|types|typing|wsgiref|zoneinfo|_?asyncio|sqlite3)\..*",
+        r"(abc|collections|concurrent|contextlib|contextvars|dataclasses|datetime|enum|pathlib|random|threading|types|typing|wsgiref|zoneinfo|_?asyncio|sqlite3)\..*",
     ),
     (r"py:.*", r"(date|datetime|timedelta|tzinfo|UTC|Path|Any|Callable|Iterable|Iterator|Mapping|Sequence|Self)"),
     # Sphinx cuts nested generics at the comma.

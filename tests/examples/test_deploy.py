@@ -215,16 +215,23 @@ def test_ports_are_those_of_the_commands():
     assert {"health": options["health"], "metrics": options["metrics"]} == ports
 
 
-def test_patroni_and_haproxy_name_the_same_servers():
-    """Patroni accepts the times of its example, and haproxy asks the nodes of which one is configured."""
+def test_etcd_patroni_and_haproxy_name_the_same_servers():
+    """Patroni accepts the times of its example, and asks all members of etcd; haproxy asks the nodes of which one is
+    configured."""
     text = (DEPLOY / "high-availability/patroni.yml").read_text()
     node = yaml.safe_load(text)
     times = node["bootstrap"]["dcs"]
     proxy = (DEPLOY / "high-availability/haproxy.cfg").read_text()
     servers = re.findall(r"server (\w+) (\S+) check port (\d+)", proxy)
+    settings = (DEPLOY / "high-availability/etcd.env").read_text()
+    member = dict(line.split("=", 1) for line in settings.splitlines() if not line.startswith("#"))
+    peers = dict(each.split("=") for each in member["ETCD_INITIAL_CLUSTER"].split(","))
 
     assert times["ttl"] >= max(20, times["loop_wait"] + 2 * times["retry_timeout"])
     assert times["synchronous_mode"] is True
+    assert node["etcd3"]["hosts"] == [each.removeprefix("http://").replace("2380", "2379") for each in peers.values()]
+    assert member["ETCD_INITIAL_ADVERTISE_PEER_URLS"] == peers[member["ETCD_NAME"]]
+    assert member["ETCD_DATA_DIR"] != "/var/lib/etcd/default"
     assert {"db1", "db2"} == {name for name, _, _ in servers}
     assert (node["name"], node["postgresql"]["listen"], node["restapi"]["listen"].partition(":")[2]) in servers
     assert node["postgresql"]["listen"].replace("11:", "12:") in {address for _, address, _ in servers}

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -68,12 +69,7 @@ class Patroni:
         """Start all, with an empty database."""
         paths = {each: needed(package, lambda each=each: program(each)) for each, package in PROGRAMS.items()}
         needed("postgresql-15", lambda: shutil.which("pg_ctl", path=BINARIES))
-        client, peer = (f"http://{self._network}21:{port}" for port in (2379, 2380))
-        urls = {
-            "--data-dir": f"{self._folder}/etcd", "--listen-client-urls": client, "--advertise-client-urls": client,
-            "--listen-peer-urls": peer, "--initial-advertise-peer-urls": peer, "--initial-cluster": f"default={peer}",
-        }  # fmt: skip
-        self._spawn("etcd", paths["etcd"], *(f"{name}={value}" for name, value in urls.items()))
+        self._spawn("etcd", "env", *self._member(), paths["etcd"])
         until(lambda: _listens(f"{self._network}21", 2379))
         self._join("db1")
         until(lambda: self._is("db1", "primary"))
@@ -89,8 +85,10 @@ class Patroni:
 
     def url(self, site: int) -> str:
         """Return the URL for the processes."""
-        hosts = f"{self._network}1" if self._way == "haproxy" else ",".join(self._nodes.values())
-        return f"postgresql://shop:{PASSWORD}@{hosts}/shop?target_session_attrs=read-write"
+        base = f"postgresql://shop:{PASSWORD}@"
+        if self._way == "haproxy":
+            return f"{base}{self._network}1/shop"
+        return f"{base}{','.join(self._nodes.values())}/shop?target_session_attrs=read-write"
 
     def connect(self, user: str = "shop", database: str = "shop", password: str = PASSWORD) -> psycopg.Connection:
         """Open a connection to the primary."""
@@ -153,6 +151,12 @@ class Patroni:
         for old, new in replaced.items():
             text = text.replace(old, new)
         return text
+
+    def _member(self) -> list[str]:
+        """Return the settings of one member of etcd, which is alone here."""
+        text = self._local((EXAMPLES / "etcd.env").read_text()).replace("/var/lib/etcd/shop", f"{self._folder}/etcd")
+        text = re.sub(r"(ETCD_INITIAL_CLUSTER=[^,]+).*", r"\1", text)
+        return [line for line in text.splitlines() if not line.startswith("#")]
 
     def _join(self, name: str) -> None:
         """Start Patroni on a node."""
