@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.failover import pair, patroni
-from tests.acceptance.failover.trial import HEAD, WORK, Cluster, Ledger, Report, Trial
+from tests.acceptance.failover.trial import HEAD, WORK, Cluster, Ledger, Report, Trial, was_kept
 from tests.acceptance.processes import stage
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.realtime, pytest.mark.timeout(1800)]
@@ -60,12 +60,13 @@ def test_patroni(way: str, fault: str, tmp_path: Path, record_property: Record):
 
 def test_the_table_blames_only_a_synchronous_standby_for_losses():
     """Each broken promise is named, with what shows it; an asynchronous standby may lose, and let jobs run twice."""
-    clean = Report("", False, 1, [0, 0, 0, 0], 9, [], [], [], [], [], [], [], [], [], ())
+    clean = Report("", False, 1, [0, 0, 0, 0], 9, [], [], [], [], [], [], [], [], [], [], ())
     lossy = dataclasses.replace(clean, lost=[("plain", 7)], twice=[8])
     doubled = dataclasses.replace(clean, loses=True, lost=[("plain", 7)], doubled=[("tx", 5)], missed=[1])
 
     assert {} == clean.broken()
     assert {} == dataclasses.replace(lossy, loses=True).broken()
+    assert {"older than the last moment": "[8]"} == dataclasses.replace(lossy, loses=True, older=[8]).broken()
     assert {"lost": "[('plain', 7)]", "ran twice": "[8]"} == lossy.broken()
     assert {"doubled": "[('tx', 5)]", "crons missed": "[1]"} == doubled.broken()
 
@@ -86,3 +87,10 @@ def test_the_audit_misses_what_has_not_happened(tmp_path: Path):
     assert [True, False] == [found.is_done(rows, "event", number) for number in (1, 2)]
     assert not found.is_done(collections.Counter(), "event", 1)
     assert (2.0, 0.5, 1.0) == found.go_on(10.0)
+
+
+def test_only_the_last_moment_before_a_failover_may_be_lost():
+    """From a second before the standby lacks writes, until it has taken over."""
+    rounds = [(10.0, 11.0, 13.0), (30.0, 31.0, 33.0)]
+
+    assert [True, False, False, True, False] == [was_kept(each, rounds) for each in (8.9, 9.1, 13.0, 13.1, 30.0)]

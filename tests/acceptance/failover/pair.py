@@ -77,9 +77,13 @@ class Pair:
 
     # --------------------------------------------------------------------------------------------------------- a round
 
-    def fail_over(self, meanwhile: Callable[[], None]) -> tuple[float, float]:
-        """Let a fault happen, and the standby take over; return when it happened and when that served all processes."""
+    def fail_over(self, meanwhile: Callable[[], None]) -> tuple[float, float, float]:
+        """Let a fault happen, and the standby take over.
+
+        Return from when on it lacks writes, when the fault happened, and when it served all processes.
+        """
         old, new = self.primary, self.standby
+        since = time.time()
         if self.loses:
             _cut_off(new)
             time.sleep(LAG)
@@ -94,7 +98,7 @@ class Pair:
             old.crash()
             self._mend()
         self.primary, self.standby = new, old
-        return at, time.time()
+        return since, at, time.time()
 
     def _break(self, old: PostgresServer, new: PostgresServer) -> None:
         match self._fault:

@@ -97,13 +97,16 @@ class Patroni:
 
     # --------------------------------------------------------------------------------------------------------- a round
 
-    def fail_over(self, meanwhile: Callable[[], None]) -> tuple[float, float]:
-        """Let a fault happen, and the standby take over; return when it happened and when that was the primary."""
+    def fail_over(self, meanwhile: Callable[[], None]) -> tuple[float, float, float]:
+        """Let a fault happen, and the standby take over.
+
+        Return when the fault happened, twice, because the standby lacks nothing, and when it was the primary.
+        """
         at = time.time()
         self._send(self._leader, signal.SIGKILL if self._fault == "kill" else signal.SIGSTOP)
         until(lambda: self._is(self._other, "primary"))
         self._leader, self._other = self._other, self._leader
-        return at, time.time()
+        return at, at, time.time()
 
     def fence(self) -> None:
         """Let the old primary continue, if it was stopped: Patroni finds that it is none any more."""

@@ -25,6 +25,9 @@ WORK = (HERE / "work.py").read_text()
 """The app."""
 
 WORKERS = 3
+STREAMED = 1.0
+"""Seconds in which an asynchronous standby has received a commit, on a busy machine."""
+
 MANY = 1_000_000
 """Numbers of the calls of a producer."""
 
@@ -55,10 +58,11 @@ class Cluster(Protocol):
     def connect(self) -> psycopg.Connection:
         """Open a connection to the primary."""
 
-    def fail_over(self, meanwhile: Callable[[], None]) -> tuple[float, float]:
-        """Let a fault happen, and another server take over; return when it happened and when that served all processes.
+    def fail_over(self, meanwhile: Callable[[], None]) -> tuple[float, float, float]:
+        """Let a fault happen, and another server take over.
 
-        Where it serves the second site before the first one, `meanwhile` returns when that site has gone on.
+        Return from when on that server lacks writes, when the fault happened, and when it served all processes. Where
+        it serves the second site before the first one, `meanwhile` returns when that site has gone on.
         """
 
     def fence(self) -> None:
@@ -81,13 +85,13 @@ class Ledger:
     """The lines of the processes.
 
     Attributes:
-        answers: the calls, as kind and number, by the answer.
+        answers: the calls, as kind and number, by the answer, and when it came.
         runs: the executions by name and number: instant and process.
         acknowledged: for each producer, when its calls returned.
         worked: for each worker process, when its handlers began.
     """
 
-    answers: dict[str, set[tuple[str, int]]] = field(default_factory=lambda: defaultdict(set))
+    answers: dict[str, dict[tuple[str, int], float]] = field(default_factory=lambda: defaultdict(dict))
     runs: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
     acknowledged: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     worked: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -103,7 +107,7 @@ class Ledger:
                 made.runs[name, number].append(float(at))
                 made.worked[int(pid)].append(float(at))
                 continue
-            made.answers[kind].add((name, int(number)))
+            made.answers[kind][name, int(number)] = float(at)
             if kind == "ack":
                 made.acknowledged[int(pid)].append(float(at))
         return made
@@ -129,6 +133,11 @@ class Ledger:
 
 def _next(instants: Iterable[float], since: float) -> float:
     return min((each - since for each in instants if each > since), default=float("inf"))
+
+
+def was_kept(instant: float, rounds: Iterable[tuple[float, float, float]]) -> bool:
+    """Return True if what was written then has been on each later primary."""
+    return not any(since - STREAMED <= instant <= served_at for since, _, served_at in rounds)
 
 
 HEAD = (
@@ -158,6 +167,7 @@ class Report:
         refused: calls of which the error says that nothing was written, and that ran.
         blamed: attempts that are stored as failed or lost.
         twice: jobs of tasks with ``idempotent=False`` that ran twice.
+        older: what was lost or ran twice although it was written before the last moment.
         findings: what ``redrive check`` finds.
     """
 
@@ -175,6 +185,7 @@ class Report:
     refused: list[tuple[str, int]]
     blamed: list[tuple]
     twice: list[int]
+    older: list[object]
     findings: tuple[object, ...]
 
     def __str__(self) -> str:
@@ -197,6 +208,7 @@ class Report:
             "refused, but ran": self.refused,
             "attempts failed": self.blamed,
             "redrive check": self.findings,
+            "older than the last moment": self.older,
         }
         if not self.loses:
             rules |= {"lost": self.lost, "ran twice": self.twice}
@@ -209,7 +221,7 @@ class Trial:
     def __init__(self, stage: Deployment, cluster: Cluster) -> None:
         self._stage = stage
         self._cluster = cluster
-        self._rounds: list[tuple[float, float]] = []
+        self._rounds: list[tuple[float, float, float]] = []
         self._workers: list[WorkerProcess] = []
         self._producers: list[WorkerProcess] = []
 
@@ -282,7 +294,7 @@ class Trial:
 
     def _gone_on(self) -> None:
         """Wait until every process has gone on after the failover."""
-        self._stage.until(lambda: self._all_go_on(self._ledger(), self._rounds[-1][1]))
+        self._stage.until(lambda: self._all_go_on(self._ledger(), self._rounds[-1][-1]))
 
     def _settle(self) -> None:
         """Wait until nothing is left to do, or until what is left is held for ever."""
@@ -292,7 +304,7 @@ class Trial:
         assert self._is_fresh()
 
     def _is_fresh(self) -> bool:
-        since = self._rounds[-1][1]
+        since = self._rounds[-1][-1]
         return all(max(instants) > since for (name, _), instants in self._ledger().runs.items() if name == "fresh")
 
     def _held(self) -> list[tuple]:
@@ -316,15 +328,16 @@ class Trial:
         effects = Counter(ask("SELECT name, number FROM public.effects"))
         ticks = [int(number) for name, number in ledger.runs if name == "tick"]
         done = {call for calls in ledger.answers.values() for call in calls if ledger.is_done(effects, *call)}
-        twice = [int(number) for (name, number), each in ledger.runs.items() if name == "once" and len(each) > 1]
-        seconds = [(served_at - at, *ledger.go_on(served_at)) for at, served_at in self._rounds]
+        lost = {call: at for call, at in ledger.answers["ack"].items() if call not in done}
+        twice = {int(number): each[0] for (name, number), each in ledger.runs.items() if name == "once" and each[1:]}
+        seconds = [(served_at - at, *ledger.go_on(served_at)) for _, at, served_at in self._rounds]
         return Report(
             name=self._cluster.name,
             loses=self._cluster.loses,
             rounds=len(self._rounds),
             seconds=[max(each) for each in zip(*seconds, strict=True)],
             acknowledged=len(ledger.answers["ack"]),
-            lost=sorted(ledger.answers["ack"] - done),
+            lost=sorted(lost),
             doubled=[each for each, count in effects.items() if count > 1],
             skipped=self._skipped(ledger),
             held=self._held(),
@@ -334,6 +347,7 @@ class Trial:
             missed=sorted(set(range(min(ticks), max(ticks))) - set(ticks)),
             refused=[each for each in ledger.answers["refused"] if ledger.has_run(*each)],
             blamed=ask(BLAMED),
-            twice=twice,
+            twice=sorted(twice),
+            older=[each for each, at in (*lost.items(), *twice.items()) if was_kept(at, self._rounds)],
             findings=self._stage.app.store.run(checks.check()).findings,
         )
