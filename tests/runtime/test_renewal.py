@@ -85,9 +85,17 @@ def test_attempts_run_again_under_a_new_id(app: App, events: list[Replaced]):
     assert [(1, 0, 0, 0)] == [(each.dropped, each.kept, each.starts_lost, each.ends_lost) for each in events[:1]]
 
 
-def test_an_attempt_that_must_not_run_twice_goes_on(app: App, events: list[Replaced]):
+def test_an_attempt_that_must_not_run_twice_goes_on(app: App, events: list[Replaced], monkeypatch: pytest.MonkeyPatch):
     """Keep a started attempt of a task that is not idempotent, through two changes of the server."""
     calls: list[int] = []
+    ids: list[tuple[int, ...]] = []
+    renew = workers.renew
+
+    def recorded(before: tuple[int, ...], *args: Any, **options: Any) -> Any:
+        ids.append(before)
+        return renew(before, *args, **options)
+
+    monkeypatch.setattr(workers, "renew", recorded)
 
     @app.task(idempotent=False)
     async def pay() -> str:
@@ -108,6 +116,8 @@ def test_an_attempt_that_must_not_run_twice_goes_on(app: App, events: list[Repla
 
     assert ("paid", [1]) == (asyncio.run(work(app, body)), calls)
     assert {(0, 1)} == {(each.dropped, each.kept) for each in events[:2]}
+    # The second server may have the worker under its first id.
+    assert [(events[0].before,), (events[0].before, events[1].before)] == sorted(set(ids))
 
 
 @pytest.mark.parametrize(("idempotent", "expected"), [(False, 1), (None, 2)])

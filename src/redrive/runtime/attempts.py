@@ -196,14 +196,15 @@ class Attempts:
     def _era(self) -> int | None:
         return self._registration.era
 
-    def drop(self) -> tuple[frozenset[int], frozenset[int]]:
+    def drop(self) -> tuple[frozenset[int], dict[int, int]]:
         """Stop the attempts whose leases are to be given back, because a new server may lack what they rely on.
 
-        Return all leases that are held, and those of attempts that go on: they have begun, and must not run twice.
+        Return all leases that are held, and the jobs of attempts that go on, by their leases: they have begun, and must
+        not run twice.
         """
         held = self.held()
-        kept = frozenset(lease_id for lease_id, claim in self._begun.items() if lease_id in held and is_once(claim))
-        self.lost(held - kept)
+        kept = {lease_id: claim.id for lease_id, claim in self._begun.items() if lease_id in held and is_once(claim)}
+        self.lost(held - kept.keys())
         return held, kept
 
     def close(self) -> None:

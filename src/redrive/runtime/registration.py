@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from redrive.runtime import rng
 from redrive.stores.operations import queues, workers
 from redrive.stores.operations.workers import Registrant
 from redrive.version import __version__
+
+# The last ids of a worker before its present one, under which a server that takes over may have leases of it.
+EARLIER = 8
 
 _PROC = Path("/proc")
 # States of a process that has ended and has not been reaped by its parent.
@@ -55,6 +59,7 @@ class WorkerRegistration:
         self.gone: Callable[[], None] = lambda: None
         self.renewed: Callable[[], None] = lambda: None
         self._process = present()
+        self._earlier: deque[int] = deque(maxlen=EARLIER)
         self._renewing = asyncio.Lock()
         self._app = app
         self._concurrency = concurrency
@@ -96,16 +101,18 @@ class WorkerRegistration:
         """The birth of the process, which identifies the worker with its id."""
         return self._process.birth
 
-    async def renew(self, held: Collection[int], kept: Collection[int]) -> frozenset[int]:
-        """Register again under another id; give back the leases that are held, but for those that are kept.
+    async def renew(self, kept: Mapping[int, int]) -> frozenset[int]:
+        """Register again under another id; give back all leases but those of the jobs that are kept, by their leases.
 
-        Return the leases that the database has under the earlier id.
+        Return the leases that the database has.
         """
         async with self._renewing:
             era, given = await self._declare(), self._registrant()
             salt = rng.salt(workers.SALT_BITS)
-            renewal = workers.renew(self.id, given, held, kept, salt=salt, now=self._app.now())
+            ids = (*self._earlier, self.id)
+            renewal = workers.renew(ids, given, kept, salt=salt, now=self._app.now())
             renewed = await self._app.store.arun(replace(renewal, era=era))
+            self._earlier.append(self.id)
             self.id, self.era = renewed.id, era
         self.renewed()
         return renewed.leases

@@ -87,7 +87,7 @@ class Renewal:
         held, kept = self._attempts.drop()
         self._held |= held
         await self._attempts.settler.write_again()
-        known = await self._registration.renew(self._held, kept)
+        known = await self._registration.renew(kept)
         self._is_gone, held, self._held = False, self._held, frozenset()
         self._attempts.claim_again.set()
         if not is_replaced:
@@ -97,7 +97,7 @@ class Renewal:
                 worker_id=self._registration.id,
                 queues=self._registration.queues,
                 before=before,
-                dropped=len(held - kept),
+                dropped=len(held - kept.keys()),
                 kept=len(kept),
                 starts_lost=len(held - known),
                 ends_lost=len(known - held),

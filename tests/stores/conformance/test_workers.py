@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded
@@ -13,6 +14,7 @@ from redrive.engine.records import Claim, Hold, Process, WorkerRecord
 from redrive.stores.drivers.postgres.settings import parse_url
 from redrive.stores.operations import checks, workers
 from redrive.stores.operations.workers import Pulse
+from redrive.stores.query import Query, Statements, writes
 from tests import postgres
 from tests.stores.helpers import T0, Harness, failed, new, seconds
 
@@ -210,18 +212,18 @@ def test_only_the_process_of_a_worker_signs_it_off(store: Harness):
     assert () == all_of(store)
 
 
-def again(store: Harness, worker: int, birth: str, held: Sequence[Claim], kept: Sequence[Claim]) -> workers.Renewed:
-    """Register a worker again."""
+def again(store: Harness, *ids: int, birth: str = "first", kept: Sequence[Claim] = ()) -> workers.Renewed:
+    """Register a worker with these ids again."""
     given = workers.Registrant("w", 4, seconds(15), process=Process("host", 7, birth), lock_id=3)
-    leases = [[claim.lease_id for claim in each] for each in (held, kept)]
-    return store.do(workers.renew(worker, given, *leases, salt=5, now=store.now))
+    leases = {claim.lease_id: claim.id for claim in kept}
+    return store.do(workers.renew(ids, given, leases, salt=5, now=store.now))
 
 
 def test_a_worker_that_registers_again_gives_back_what_it_does_not_keep(store: Harness):
     """Give back leases with no attempt spent, those of lost ends too; move the kept ones to an id with random bits."""
     worker = born(store, "first")
     held, ended, kept = (store.take(new(), worker=worker) for _ in range(3))
-    renewed = again(store, worker, "first", [held, kept], [kept])
+    renewed = again(store, worker, kept=[kept])
     (row,) = all_of(store)
 
     assert (5, True, renewed.id) == (renewed.id & (2**workers.SALT_BITS - 1), renewed.id > 2**32, row.id)
@@ -238,19 +240,48 @@ def test_a_worker_that_registers_again_may_keep_everything(store: Harness):
     """Move its only lease to the new id."""
     worker = born(store, "first")
     kept = store.take(new(), worker=worker)
-    renewed = again(store, worker, "first", [kept], [kept])
+    renewed = again(store, worker, kept=[kept])
 
     assert {kept.lease_id} == renewed.leases == store.do(workers.held(renewed.id))
 
 
-def test_leases_under_an_id_that_another_process_has_are_left_alone(store: Harness):
-    """Give back the leases that the worker holds, and no others; the row stays."""
-    worker = born(store, "second")
-    mine, other = (store.take(new(), worker=worker) for _ in range(2))
-    renewed = again(store, worker, "first", [mine], [])
+@writes
+def stopped(worker: int) -> Statements[None]:
+    """Write that a worker has left, and leave its leases."""
+    yield Query("worker_stop", {"id": worker, "birth": "first", "now": T0})
 
-    assert ({mine.lease_id}, {worker, renewed.id}) == (renewed.leases, {each.id for each in all_of(store)})
-    assert [State.READY, State.RUNNING] == [store.job(each.id).state for each in (mine, other)]
+
+def test_what_a_worker_has_under_any_of_its_ids_is_given_back_or_kept(store: Harness):
+    """A second server has the worker under an earlier id, which others took for dead; a third one under a later id."""
+    first, second, unknown = (born(store, "first") for _ in range(3))
+    early, kept, late, far = (store.take(new(), worker=each) for each in (first, first, second, unknown))
+    store.do(workers.leave(unknown, birth="other", now=store.now))
+    store.do(stopped(first))
+    renewed = again(store, first, second, kept=[kept, far])
+
+    assert {each.lease_id for each in (early, kept, late, far)} == renewed.leases
+    assert {kept.lease_id, far.lease_id} == store.do(workers.held(renewed.id))
+    assert [State.READY, State.READY] == [store.job(each.id).state for each in (early, late)]
+    assert {unknown, renewed.id} == {each.id for each in all_of(store)}
+
+
+def test_a_lease_that_another_job_has_by_now_is_not_kept(store: Harness):
+    """Leave the job of another worker alone that has got the number of a lost lease."""
+    worker, other = born(store, "first"), born(store, "second")
+    lost, taken = store.take(new(), worker=worker), store.take(new(), worker=other)
+    renewed = again(store, worker, kept=[replace(lost, lease_id=taken.lease_id)])
+
+    assert ({lost.lease_id}, {taken.lease_id}) == (renewed.leases, store.do(workers.held(other)))
+
+
+def test_leases_under_an_id_that_another_process_has_are_left_alone(store: Harness):
+    """Keep what goes on; the other process gives back the rest, as leases that it does not have. Its row stays."""
+    worker = born(store, "second")
+    kept, other = (store.take(new(), worker=worker) for _ in range(2))
+    renewed = again(store, worker, kept=[kept])
+
+    assert ({kept.lease_id}, {worker, renewed.id}) == (renewed.leases, {each.id for each in all_of(store)})
+    assert {other.lease_id} == store.do(workers.held(worker))
 
 
 def test_a_missing_lock_is_no_sign_in_another_life_of_the_server():

@@ -118,14 +118,16 @@ def _insert(
 
 # A worker registers again because its row is gone: others took it for dead, or a standby has taken over that lacks it.
 # In the latter case the sequence has gone back too, and another worker may get, or already have, the id. The random
-# bits make the new id one that no worker has; numbers without them are smaller. The leases under an id that belongs to
-# another process are not this worker's, but those that it holds.
+# bits make the new id one that no worker has; numbers without them are smaller. What is under an id that belongs to
+# another process is left to that process, which gives back what it does not have. A second server may lack the
+# registration that followed the first one, and have the worker, and its leases, under an earlier id; if the reply to a
+# registration was lost, what the worker keeps is under an id that it does not have. So a lease is kept wherever it is,
+# but only that of the same job: the sequence of the leases has gone back, too.
 @wakes
 def renew(
-    before: int,
+    before: Collection[int],
     given: Registrant,
-    held: Collection[int],
-    kept: Collection[int],
+    kept: Mapping[int, int],
     *,
     salt: int,
     now: datetime | None = None,
@@ -133,26 +135,23 @@ def renew(
     """Register a worker again under another id; give back its leases, with no attempt spent, but those that it keeps.
 
     Args:
-        before: its id until now.
+        before: its ids until now.
         given: what it registers.
-        held: the leases that it has claimed.
-        kept: those of attempts that go on.
+        kept: the jobs of attempts that go on, by their leases.
         salt: a random number below 2 ** `SALT_BITS`.
         now: the instant, in tests.
     """
     at = yield from instant(now)
     number = yield from _insert(given, at, salt=salt)
+    rows = [{"job_id": job, "lease_id": lease, "worker_id": number} for lease, job in kept.items()]
+    leases = {row[0] for row in (yield Query("worker_adopt", many=rows))} if rows else set()
     birth = given.process.birth if given.process else None
-    is_own = yield Query("worker_stop", {"id": before, "birth": birth, "now": at})
-    rows = yield Query("leases_of", {"worker_id": before})
-    leases = frozenset(row[0] for row in rows)
-    if not is_own:
-        leases &= frozenset(held)
-    if adopted := sorted(leases.intersection(kept)):
-        yield Query("worker_adopt", {"id": number, "before": before, "leases": adopted})
-    if left := sorted(leases.difference(kept)):
-        yield from _release(before, left, f"worker {before} registered again", at, due=at)
-    return Renewed(number, leases)
+    for each in before:
+        if (yield Query("worker_stop", {"id": each, "birth": birth, "now": at})):
+            left = [row[0] for row in (yield Query("leases_of", {"worker_id": each}))]
+            yield from _release(each, left, f"worker {each} registered again", at, due=at)
+            leases.update(left)
+    return Renewed(number, frozenset(leases))
 
 
 @writes

@@ -105,18 +105,24 @@ UPDATE redrive_jobs SET timeout_for = :timeout_for::interval WHERE id = :job_id:
 -- name: worker_stop
 -- Write that a worker has left, and return its id, unless another process has it.
 -- postgres
-UPDATE redrive_workers SET stopped_at = :now::timestamptz
-WHERE id = :id::bigint AND stopped_at IS NULL AND birth IS NOT DISTINCT FROM :birth::text
+UPDATE redrive_workers SET stopped_at = coalesce(stopped_at, :now::timestamptz)
+WHERE id = :id::bigint AND birth IS NOT DISTINCT FROM :birth::text
 RETURNING id
 -- sqlite
-UPDATE redrive_workers SET stopped_at = :now WHERE id = :id AND stopped_at IS NULL AND birth IS :birth
+UPDATE redrive_workers SET stopped_at = coalesce(stopped_at, :now) WHERE id = :id AND birth IS :birth
 RETURNING id
 
 -- name: worker_adopt
--- Give these leases of a worker to another one: itself, after it has registered again.
--- both
-UPDATE redrive_jobs SET worker_id = :id::bigint
-WHERE state = 'running' AND worker_id = :before::bigint AND lease_id = ANY (:leases::bigint[])
+-- Give leases of a worker to its new id, after it has registered again, and return those that are current.
+-- many: rows
+-- postgres
+UPDATE redrive_jobs AS job SET worker_id = given.worker_id
+FROM unnest(:job_id::bigint[], :lease_id::bigint[], :worker_id::bigint[]) AS given (job_id, lease_id, worker_id)
+WHERE job.id = ANY (:job_id) AND job.id = given.job_id AND job.lease_id = given.lease_id AND state = 'running'
+RETURNING job.lease_id
+-- sqlite
+UPDATE redrive_jobs SET worker_id = :worker_id WHERE id = :job_id AND lease_id = :lease_id AND state = 'running'
+RETURNING lease_id
 
 -- name: worker_release
 -- Give back the jobs that a worker still holds, or those under these leases, with no attempt spent; return them.
