@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,52 @@ def test_an_event_is_delivered_again_if_the_turn_of_its_failure_is_lost(app: App
     asyncio.run(run())
 
     assert ([1, 1, 2], ()) == (seen, app.jobs.select(Filter(task="numbers.log")))
+
+
+@writes
+def forget(ids: Sequence[int]) -> Statements[None]:
+    """Delete the rows of ended deliveries."""
+    yield Query("done_drop", {"topic": "numbers", "subscription": "log", "ids": list(ids)})
+
+
+def test_events_are_delivered_again_if_the_transaction_of_one_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Begin again where the database has lost a delivery that counts as done; a failed one becomes one job."""
+    app = App(f"sqlite:///{tmp_path}/jobs.db", clock=VirtualClock())
+    topic = app.topic("numbers", int)
+    seen: list[int] = []
+    lost: list[int] = []
+    turn = feed.turn
+
+    def losing(lease: feed.Lease, record: Any, progress: feed.FeedProgress, *args: Any, **options: Any) -> Any:
+        if progress.done and progress.diverted and not lost:
+            lost.extend(progress.done)
+            app.store.run(forget(progress.done))
+        return turn(lease, record, progress, *args, **options)
+
+    @topic.subscribe("log", order="none", at_once=1, retry="3 1h")
+    async def log(number: int, ctx: Context) -> None:
+        seen.append(number)
+        if number == 2:
+            raise ValueError("boom")
+        async with ctx.transaction():
+            pass
+
+    topic.publish_many([1, 2])
+    claim = claimed(app)
+    monkeypatch.setattr(feed, "turn", losing)
+
+    async def run() -> None:
+        feeder, _ = fed(app, claim)
+        await feeder.drain()
+        await feeder.leave()
+
+    asyncio.run(run())
+    (job,) = app.jobs.select(Filter(task="numbers.log"))
+    done = app.store.run(feed.attach(feed.Lease(claim.id, claim.lease_id, claim.worker_id))).done
+    app.close()
+
+    assert ([1], [1, 2, 1, 2]) == (lost, seen)
+    assert ("topic:numbers/log#2", frozenset()) == (job.origin, done)
 
 
 def test_a_feeder_never_dies_of_crashes(app: App):

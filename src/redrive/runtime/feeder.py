@@ -340,13 +340,20 @@ class Feeder:
         failpoints.at("before_feed")
         # Events that handlers have published, and jobs that are due at once, wake other workers.
         wakes = bool(effects or diverted)
-        turned = await self._stored(
-            lambda: replace(
-                feed.turn(self.lease, self._record, progress, reading, now=self._app.now()),
-                wakes=wakes,
-                era=self._era(),
+        try:
+            turned = await self._stored(
+                lambda: replace(
+                    feed.turn(self.lease, self._record, progress, reading, now=self._app.now()),
+                    wakes=wakes,
+                    era=self._era(),
+                )
             )
-        )
+        except feed.DeliveryLost as error:
+            # The events are delivered again, with their effects. Until the shard is read again, each turn fails alike.
+            log.warning("delivering %s begins again: %s", self._subscription.name, error)
+            del self.calls.diverted[: len(diverted)], self.calls.effects[: len(effects)]
+            self._moved = True
+            return Turned(self._here, moved=True)
         failpoints.at("after_feed")
         del self.calls.diverted[: len(diverted)], self.calls.effects[: len(effects)]
         self._done.difference_update(progress.done)

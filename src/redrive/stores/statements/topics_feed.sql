@@ -108,10 +108,11 @@ SELECT event_id FROM redrive_done
 WHERE topic = :topic::text AND subscription = :subscription::text AND epoch = :epoch::bigint
 
 -- name: done_drop
--- Delete the rows of ended deliveries that their shard has as done.
+-- Delete the rows of ended deliveries that their shard has as done, and return their events.
 -- both
 DELETE FROM redrive_done
 WHERE topic = :topic::text AND subscription = :subscription::text AND event_id = ANY (:ids::bigint[])
+RETURNING event_id
 
 -- name: feed_put
 -- Write the cursor of a locked shard.

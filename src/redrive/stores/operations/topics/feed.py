@@ -73,6 +73,10 @@ class Diverted(msgspec.Struct, frozen=True, gc=False):
         return int(self.job.origin.rpartition("#")[2])
 
 
+class DeliveryLost(Exception):
+    """A standby has taken over that lacks the transaction in which a handler had ended its delivery."""
+
+
 class Lease(msgspec.Struct, frozen=True, gc=False):
     """The right of a feeder to its shard."""
 
@@ -191,13 +195,14 @@ def turn(
 ) -> Statements[Turned]:
     """Write the progress of a feeder, open the next window if this one is done, and read the next events.
 
-    Raise `LeaseLost` if another worker may have the shard.
+    Raise `LeaseLost` if another worker may have the shard; `DeliveryLost` if an event that counts as done has no row
+    any more: then nothing is written, and the feeder must read the shard again.
     """
     rows: Sequence[_Locked] = yield Query("feed_lock", _where(lease), into=_Locked)
     if not rows:
         raise LeaseLost(f"the feeder {lease.job_id} of {subscription.task} has lost its lease")
     before = _shard(rows[0])
-    if before.turns < progress.turn - 1:
+    if _lacks_turn(before, progress):
         # What the turns between have written is lost, such as the job of a failed event. So this progress is void, and
         # the events are delivered again, with their effects.
         return Turned(before, moved=True)
@@ -221,6 +226,10 @@ def turn(
     if not is_repeated:
         settled = yield from _write_rest(lease, shard, progress, now)
     return replace(read, shard=shard, settled=settled)
+
+
+def _lacks_turn(shard: Shard, progress: FeedProgress) -> bool:
+    return shard.turns < progress.turn - 1
 
 
 def _progressed(shard: Shard, progress: FeedProgress) -> Shard:
@@ -292,7 +301,10 @@ def _write_rest(lease: Lease, shard: Shard, progress: FeedProgress, now: datetim
     if progress.healthy:
         yield Query("feed_healthy", _where(lease))
     if progress.done:
-        yield Query("done_drop", {**_owner(shard), "ids": list(progress.done)})
+        dropped = yield Query("done_drop", {**_owner(shard), "ids": list(progress.done)})
+        if len(dropped) < len(progress.done):
+            # The exception takes the turn back.
+            raise DeliveryLost(f"the database has lost a delivery of {shard.topic}/{shard.subscription}")
     if not progress.diverted and not progress.effects:
         return ()
     at = yield from instant(now)
