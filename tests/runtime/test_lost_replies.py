@@ -53,6 +53,39 @@ def test_leases_of_a_claim_with_a_lost_reply_are_given_back(filed: App, monkeypa
     assert [(1, 0)] * 3 == [(job.record.attempt, job.record.crashes) for job in map(filed.job, (1, 2, 3))]
 
 
+@pytest.mark.parametrize(("idempotent", "calls"), [(False, 1), (None, 2)])
+def test_a_lost_end_that_must_not_be_lost_is_written_again(tmp_path: Path, idempotent: bool | None, calls: int):
+    """Find the lease of an ended attempt where no other server was seen; write its end again, or give it back."""
+    app = App(f"sqlite:///{tmp_path}/jobs.db", heartbeat_every="200ms", lease_for="60s")
+    ran: list[int] = []
+
+    @app.task(idempotent=idempotent)
+    async def pay() -> str:
+        ran.append(1)
+        return "paid"
+
+    def lose() -> None:
+        transaction = app.store.begin()
+        transaction.connection.execute(
+            """
+            UPDATE redrive_jobs SET state = 'running', lease_id = success_lease_id, worker_id = success_worker_id,
+                success_lease_id = NULL, success_worker_id = NULL, finished_at = NULL
+            """
+        )
+        transaction.connection.execute("DELETE FROM redrive_results")
+        transaction.commit()
+
+    async def run() -> str:
+        job = await pay.aenqueue()
+        async with working(app):
+            await job.aresult(timeout=PATIENCE)
+            await asyncio.to_thread(lose)
+            return await job.aresult(timeout=PATIENCE)
+
+    assert ("paid", [1] * calls) == (asyncio.run(run()), ran)
+    app.close()
+
+
 @pytest.mark.case("W3")
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("kind", list(STORES))

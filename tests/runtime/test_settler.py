@@ -9,8 +9,10 @@ from datetime import timedelta
 import pytest
 
 from redrive import App, Backoff, CatchRequest, Policy
-from redrive.engine.outcome import Failed, Succeeded
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Failed, Released, Succeeded
 from redrive.engine.records import Claim
+from redrive.engine.settle import decide
 from redrive.errors import StoreBusy, StoreError
 from redrive.policy import Failure
 from redrive.runtime import settler as module
@@ -241,6 +243,24 @@ def test_an_undecidable_catch_job_runs_again(app: App, bench: SettlerFixture):
 
 def _catches(request: CatchRequest) -> None:
     """Catch."""
+
+
+def test_ends_that_must_not_be_lost_are_written_again(app: App, bench: SettlerFixture):
+    """Write what is lost with its server; where a transaction of the handler is lost, too, the attempt is."""
+    app.task(name="pay", idempotent=False)(lambda number: None).enqueue_many(range(3))
+    plain, back, transacted = take(app, 3)
+    written = decide(transacted, Succeeded(), app.now(), 0.0)
+    for claim, outcome in ((plain, Succeeded()), (back, Released("mine")), (transacted, Succeeded(written=written))):
+        bench.settler.put(Ending(claim, outcome, 0.0))
+    asyncio.run(bench.until(1, 2, 3))
+    before = [app.job(number).state for number in (1, 2, 3)]
+    asyncio.run(bench.settler.write_again())
+    lost = app.job(3)
+
+    assert [State.SUCCEEDED, State.READY, State.RUNNING] == before
+    assert [State.SUCCEEDED, State.READY, State.DEAD] == [app.job(number).state for number in (1, 2, 3)]
+    assert "LOST_IN_FLIGHT" == lost.record.reason
+    assert "lacks the transaction in which its handler had succeeded" in lost.attempts[0].error
 
 
 def test_an_outcome_under_a_lost_lease_changes_nothing(app: App, bench: SettlerFixture):

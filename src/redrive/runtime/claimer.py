@@ -197,10 +197,12 @@ class Claimer:
         """Give back leases that the worker does not have. No claim is under way here."""
         if not self._attempts.doubted:
             return
-        # After a change of the server they may be attempts whose ends are lost (`redrive.runtime.renewal`).
+        # After a change of the server they may be attempts whose ends are lost (`redrive.runtime.renewal`). Where that
+        # cannot be seen, ends that must not be lost are written again here.
         worker, era = self._registration.id, self._registration.era
         unknown = await self._app.store.arun(replace(workers.held(worker), era=era)) - self._attempts.held()
         if unknown:
+            await self._attempts.settler.write_again()
             why = f"the reply to the claim of worker {worker} was lost"
             back = workers.give_back(worker, unknown, why, now=self._app.now())
             given = await self._app.store.arun(replace(back, era=era))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from redrive.app.app import App
 from redrive.clock import Clock
 from redrive.engine.origin import is_feeder
-from redrive.engine.outcome import Failed, Outcome, Released, Succeeded
+from redrive.engine.outcome import Failed, Lost, Outcome, Released, Succeeded
 from redrive.engine.records import Claim
 from redrive.engine.settle import CATCH_AGAIN
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOutcomeUnknown, StoreUnreachable
@@ -44,6 +44,13 @@ REMEMBERED = 1000
 LANES = 4
 
 _LATER: Final = (StoreBusy, StoreFull, StoreUnreachable, StoreOutcomeUnknown)
+
+_UNDONE = "the database server was replaced by one that lacks the transaction in which its handler had succeeded"
+
+
+def _is_written(ending: Ending) -> bool:
+    """Return True if a transaction of the handler has written the end."""
+    return isinstance(ending.outcome, Succeeded) and ending.outcome.written is not None
 
 
 def is_once(claim: Claim) -> bool:
@@ -129,13 +136,15 @@ class Settler:
         """The endings without a confirmed write."""
         return (*self._endings, *itertools.chain.from_iterable(self._aside.values()))
 
-    # After such an end is lost with its server, the job would run again, or be dead as lost in flight.
+    # After such an end is lost with its server, the job would run again, or be dead as lost in flight. That is what is
+    # left for one with a transaction of its own, which is lost too: nothing shows whether it has done more than that.
     async def write_again(self) -> None:
         """Write the last ends of attempts that must not run twice once more: a new server may lack them.
 
         An end that is stored already, or whose lease is not current, changes nothing. Raise `StoreError`.
         """
-        again = tuple(_unwritten(each) for each in self._once if not isinstance(each.outcome, Released))
+        ends = (each for each in self._once if not isinstance(each.outcome, Released))
+        again = tuple(replace(each, outcome=Lost(_UNDONE)) if _is_written(each) else each for each in ends)
         if again:
             await self._app.store.arun(leases.settle(again, now=self._app.now()))
 
@@ -251,12 +260,6 @@ class Settler:
                 self._set_aside([ending], tries)
             else:
                 self._refused(ending, error, tries)
-
-
-def _unwritten(ending: Ending) -> Ending:
-    """Return an end that a transaction of its handler has written as one that nothing has written."""
-    outcome = ending.outcome
-    return replace(ending, outcome=replace(outcome, written=None)) if isinstance(outcome, Succeeded) else ending
 
 
 def _undecided(ending: Ending, error: Exception) -> Outcome:
