@@ -187,6 +187,36 @@ def test_a_run_with_a_lost_step_is_replayed_from_what_is_stored(app: App):
     assert ((), 0) == (app.job(1).attempts[:-1], app.job(1).record.crashes)
 
 
+def test_a_run_with_a_lost_step_before_a_call_is_replayed_from_what_is_stored(app: App):
+    """Start no child behind the lost step: give the run back, with no attempt spent."""
+    calls: list[str] = []
+
+    async def first() -> int:
+        calls.append("first")
+        return 1
+
+    @app.workflow()
+    async def child(flow: Flow) -> int:
+        calls.append("child")
+        return 2
+
+    @app.workflow()
+    async def flow(flow: Flow) -> int:
+        number = await flow.step(first)
+        if calls == ["first"]:
+            with postgres.connect() as connection:
+                connection.execute(f'SET search_path = "{parse_url(app.url).schema}"')
+                connection.execute("DELETE FROM redrive_steps")
+        return number + await flow.call(child)
+
+    async def body() -> int:
+        return await (await flow.astart(id="r")).aresult(f"{PATIENCE}s")
+
+    assert 3 == asyncio.run(work(app, body))
+    assert ["first", "first", "child"] == calls
+    assert ((), 0) == (app.job(1).attempts[:-1], app.job(1).record.crashes)
+
+
 def test_the_worker_writes_nothing_before_it_has_registered_again(app: App, monkeypatch: pytest.MonkeyPatch):
     """Refuse claims and ends until then, and try to register until the database answers."""
     refusals = [StoreUnreachable("down"), StoreUnreachable("down")]

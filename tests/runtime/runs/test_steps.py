@@ -610,6 +610,71 @@ def test_a_transaction_that_another_one_has_ended_is_repeated(app: App, colour: 
     assert 1 == len(run.job.attempts)
 
 
+@pytest.mark.parametrize("app", ["postgres"], indirect=True)
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_transaction_whose_server_goes_is_repeated(app: App, colour: str):
+    """Steps in transactions that end with their connection, which changes nothing, are called again."""
+    calls: list[int] = []
+    end = "SELECT pg_terminate_backend(pg_backend_pid())"
+
+    def charge(connection: Any, number: int) -> int:
+        calls.append(number)
+        if len(calls) == 1:
+            connection.execute(end)
+        return number
+
+    async def charge_async(connection: Any, number: int) -> int:
+        calls.append(number)
+        if len(calls) == 1:
+            await connection.execute(end)
+        return number
+
+    @app.workflow()
+    async def body(flow: Flow) -> int:
+        return await flow.transaction(charge if colour == "sync" else charge_async, 7)
+
+    run = body.start()
+    drain(app)
+
+    assert (7, [7, 7]) == (run.result("2s"), calls)
+    assert 1 == len(run.job.attempts)
+
+
+@pytest.mark.parametrize("app", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_transaction_that_fails_beside_its_server_fails(app: App, colour: str):
+    """Steps in transactions fail with the error of their statement, or of their code."""
+    calls: list[int] = []
+
+    def charge(connection: Any, number: int) -> int:
+        calls.append(number)
+        if len(calls) == 2:
+            raise ValueError("no")
+        return connection.execute("SELEC 1")
+
+    async def charge_async(connection: Any, number: int) -> int:
+        if len(calls) == 1:
+            return charge(connection, number)
+        calls.append(number)
+        return await connection.execute("SELEC 1")
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[str]:
+        errors = []
+        for number in range(2):
+            try:
+                await flow.transaction(charge if colour == "sync" else charge_async, number)
+            except Exception as error:  # noqa: BLE001 - each library has its own
+                errors.append(str(error))
+        return errors
+
+    run = body.start()
+    drain(app)
+    first, second = run.result("2s")
+
+    assert ([0, 1], True, "no") == (calls, "syntax error" in first, second.rpartition(": ")[2])
+
+
 SET: ContextVar[str] = ContextVar("tests_set", default="default")
 
 

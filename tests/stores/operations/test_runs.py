@@ -9,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from redrive.engine.runs import RunRecord, StepOutcome
-from redrive.engine.steps import NewStep, StepBatch, StepsAnswer, decided
-from redrive.errors import ConfigurationError, RunNotFound
+from redrive.engine.steps import NewStep, StepBatch, StepsAnswer, StepsWritten, decided
+from redrive.errors import ConfigurationError, LeaseLost, RunNotFound, StoreBusy
 from redrive.stores.operations.jobs import NumberBlock
-from redrive.stores.operations.runs import gate, start
+from redrive.stores.operations.runs import calls, gate, start
 from redrive.stores.operations.runs.start import StartedRun
 from redrive.stores.operations.runs.steps import _Asked, _Written, record, write_behind
+from redrive.stores.query import Statements
 from tests.stores.helpers import T0
 from tests.stores.operations.conversing import converse, names
 from tests.stores.runs import run, step, tried, wait
@@ -114,6 +115,35 @@ def test_an_answer_is_lost_only_if_the_run_has_another_lease(there: _Asked, row:
     ((written,), _) = converse(record([StepBatch(7, 41, (row,))], now=T0), [], [there])
 
     assert answer == written.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "why"),
+    [
+        (StepsAnswer.LATER, StoreBusy, "is locked by another transaction"),
+        (StepsAnswer.GAP, calls.StepGap, "the database has lost a step of it"),
+        (StepsAnswer.LOST, LeaseLost, "another worker has the run"),
+    ],
+)
+def test_a_call_that_is_not_written_names_the_reason(
+    answer: StepsAnswer, error: type[Exception], why: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The exception takes the child back."""
+
+    def begun(*_: Any) -> Statements[SimpleNamespace]:
+        yield from ()
+        return SimpleNamespace(job_id=8, at=T0)
+
+    def written(*_: Any) -> Statements[list[StepsWritten]]:
+        yield from ()
+        return [StepsWritten(answer)]
+
+    monkeypatch.setattr(calls, "_begin", begun)
+    monkeypatch.setattr(calls, "write", written)
+    with pytest.raises(error, match=why) as raised:
+        converse(calls.call(7, 41, step(), run(), now=T0), [])
+
+    assert error is raised.type
 
 
 def test_a_run_that_parks_waits_for_the_transaction_that_has_locked_it():

@@ -439,7 +439,8 @@ class Flow(FlowBase):
     def transaction(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> FlowCall[Any]:
         """Call a function with a connection to the database of the app, and commit its writes and the record together.
 
-        The effect of such a step takes place exactly once.
+        The effect of such a step takes place exactly once. If the database has ended the transaction without its
+        effect, as by a deadlock or because its server goes, the function is called again.
 
         Args:
             function: takes the driver's own connection first (a `sqlite3.Connection` on SQLite), in a transaction that

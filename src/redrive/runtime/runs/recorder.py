@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import copy_context
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +24,16 @@ from redrive.stores.operations.runs.waits import RunNews
 from redrive.stores.query import Operation
 
 R = TypeVar("R")
+
+
+@contextlib.contextmanager
+def _unless_unreachable() -> Iterator[None]:
+    """Suppress the errors of a store that is there."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, StoreUnreachable):
+            raise
 
 
 class Recorder(Protocol):
@@ -134,7 +145,12 @@ class StoreRecorder:
         new = call.workflow.new_run(child_id(run, path), call.payload, (self._claim.id, path))
         end = NewStep(path, StepKind.CALL, call.workflow.name, digest=call.digest)
         lease, before = (self._claim.id, self._claim.lease_id), self.before
-        return self._seen(await self._stored(lambda: calls.call(*lease, end, new, before=before, now=self._app.now())))
+        try:
+            row = await self._stored(lambda: calls.call(*lease, end, new, before=before, now=self._app.now()))
+        except calls.StepGap:
+            self.gap = True
+            raise
+        return self._seen(row)
 
     # ---------------------------------------------------------------- steps in the user's transaction
 
@@ -142,7 +158,7 @@ class StoreRecorder:
         """Call the function of a step with a connection, and commit its writes with the row.
 
         If the reply to the commit was lost, the row shows if it took effect. A transaction that another one has ended,
-        by a deadlock or a lock that it holds for long, has changed nothing, and is repeated.
+        by a deadlock or a lock that it holds for long, or whose server has gone, has changed nothing, and is repeated.
         """
         tries = 0
         while True:
@@ -152,7 +168,7 @@ class StoreRecorder:
                 if self._in_thread is None:
                     return self._seen(outside_loop(lambda: self._transacted_here(path, call)))
                 row: StepRecord = await self._in_thread(lambda: self._transacted_here(path, call))
-            except StoreBusy:
+            except (StoreBusy, StoreFull, StoreUnreachable):
                 tries += 1
                 await self._clock.asleep(rest(tries))
             except StoreOutcomeUnknown:
@@ -168,7 +184,12 @@ class StoreRecorder:
         try:
             function = functools.partial(call.step.function, loan.connection, *call.args, **call.kwargs)
             # What it has written is rolled back.
-            value = await call_coroutine(True, call.step.name, function)  # noqa: FBT003 - may be called again
+            try:
+                value = await call_coroutine(True, call.step.name, function)  # noqa: FBT003 - may be called again
+            except Exception:
+                with _unless_unreachable():
+                    await loan.run(self._look(path))
+                raise
             row = self._checked(await loan.run(self._operation(path, call, value)))
         except BaseException:
             await loan.rollback()
@@ -181,7 +202,12 @@ class StoreRecorder:
         token = IN_STEP.set(call.step.name)
         try:
             # In drain mode this is the thread of the body, which must not see what the function sets.
-            value = copy_context().run(call.step.function, loan.connection, *call.args, **call.kwargs)
+            try:
+                value = copy_context().run(call.step.function, loan.connection, *call.args, **call.kwargs)
+            except Exception:
+                with _unless_unreachable():
+                    loan.run(self._look(path))
+                raise
             row = self._checked(loan.run(self._operation(path, call, value)))
         except BaseException:
             loan.rollback()
@@ -190,6 +216,11 @@ class StoreRecorder:
             IN_STEP.reset(token)
         loan.commit()
         return row
+
+    # A function that fails because its connection was lost fails with an error of the database library. Then an
+    # operation in the same transaction shows that no server is there.
+    def _look(self, path: str) -> Operation[StepRecord | None]:
+        return calls.recorded(self._claim.id, path)
 
     # The transaction has called a function by then: it waits for an operator who has locked the run, and goes on.
     def _operation(self, path: str, call: StepCall, value: object) -> Operation[StepsWritten]:

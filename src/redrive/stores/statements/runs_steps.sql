@@ -437,6 +437,11 @@ WHERE job.id = ANY (:ids::bigint[]) AND run.job_id = ANY (:ids) AND run.job_id =
             run.cancel_at IS NOT NULL
             AND NOT EXISTS (SELECT FROM redrive_steps WHERE run_id = job.id AND kind = 'cancel' OFFSET 0)
         )
+        -- A standby that has taken over may lack the row of a wait, which nothing would end.
+        OR job.id = ANY (ARRAY(
+            SELECT wait.run_id FROM unnest(:waiting::bigint[], :paths::text[]) AS wait (run_id, path)
+            WHERE NOT EXISTS (SELECT FROM redrive_steps WHERE run_id = wait.run_id AND path = wait.path OFFSET 0)
+        ))
     )
 RETURNING job.id
 -- sqlite
@@ -483,6 +488,13 @@ WHERE redrive_jobs.id IN (SELECT value FROM json_each(:ids)) AND run.job_id = re
         OR (
             run.cancel_at IS NOT NULL
             AND NOT EXISTS (SELECT 1 FROM redrive_steps WHERE run_id = redrive_jobs.id AND kind = 'cancel')
+        )
+        OR redrive_jobs.id IN (
+            SELECT wait.value FROM json_each(:waiting) AS wait
+            WHERE NOT EXISTS (
+                SELECT 1 FROM redrive_steps
+                WHERE run_id = wait.value AND path = json_extract(:paths, '$[' || wait.key || ']')
+            )
         )
     )
 RETURNING redrive_jobs.id

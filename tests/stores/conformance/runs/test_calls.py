@@ -8,12 +8,13 @@ from msgspec.structs import replace
 from redrive.engine.outcome import Outcome, Succeeded
 from redrive.engine.records import Claim
 from redrive.engine.runs import StepKind, StepOutcome, StepRecord
+from redrive.engine.steps import StepsAnswer
 from redrive.errors import LeaseLost, RunNotFound, WaitsForItself
 from redrive.stores.operations import managing_runs as manage
 from redrive.stores.operations import redriving
 from redrive.stores.operations.runs import calls
 from tests.stores.helpers import FATAL, Harness
-from tests.stores.runs import ERROR, begin, begun, record, rows, run, step, view
+from tests.stores.runs import ERROR, begin, begun, forget, gap, record, rows, run, step, view
 
 CALL = replace(step(name="ship"), kind=StepKind.CALL, tries=0, result=None)
 
@@ -45,6 +46,27 @@ def test_a_call_under_a_lost_lease_starts_no_child(store: Harness):
     assert {} == rows(store)
     with pytest.raises(RunNotFound):
         view(store, "order-42/1")
+
+
+def test_a_call_behind_a_lost_row_starts_no_child(store: Harness):
+    """Write neither the row nor the child if the database has lost the row before, and say so."""
+    claim = begun(store)
+    first = record(store, claim, step()).steps[0]
+    store.do(forget(claim))
+    behind = calls.call(
+        claim.id,
+        claim.lease_id,
+        replace(CALL, path="2"),
+        child(claim.id),
+        before=(first.path, first.at),
+        now=store.now,
+    )
+    if gap(store, StepsAnswer.WRITTEN) is StepsAnswer.GAP:
+        with pytest.raises(calls.StepGap, match="the database has lost a step of it"):
+            store.do(behind)
+        assert [claim.id] == [each.id for each in store.jobs()]
+    else:
+        assert "2" == store.do(behind).path
 
 
 def test_a_call_that_would_wait_for_itself_is_refused(store: Harness):

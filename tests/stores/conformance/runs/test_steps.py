@@ -9,18 +9,19 @@ from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Held, Parked, Restarted
-from redrive.engine.records import Claim, Hold
+from redrive.engine.records import Hold
 from redrive.engine.runs import FAR, RunFlags, StepKind, StepOutcome, StepRecord
 from redrive.engine.steps import NewStep, StepBatch, StepsAnswer
 from redrive.stores.operations import managing_runs as manage
 from redrive.stores.operations.runs.steps import record as write
-from redrive.stores.query import Query, Statements, writes
 from tests.stores.helpers import T0, Harness, failed, seconds
 from tests.stores.runs import (
     ERROR,
     begin,
     begun,
     claimed,
+    forget,
+    gap,
     park,
     record,
     rows,
@@ -304,17 +305,6 @@ def test_the_flags_of_a_run_ride_back_with_its_steps(store: Harness):
     assert RunFlags("enough") == record(store, claim).flags == record(store, claim, step("3")).flags
 
 
-@writes
-def forget(claim: Claim) -> Statements[None]:
-    """Delete the rows of a run, as a standby lacks them that has taken over too early."""
-    yield Query("steps_forget", {"ids": [claim.id]})
-
-
-def gap(store: Harness, answer: StepsAnswer) -> StepsAnswer:
-    """Return the answer for a row behind one that is lost: a database in a file loses none, and compares nothing."""
-    return StepsAnswer.GAP if store.url.startswith("postgresql:") else answer
-
-
 def test_a_row_requires_the_row_before_it(store: Harness):
     """Write no row behind one that the writer has seen recorded and the database has lost."""
     claim = begun(store)
@@ -347,3 +337,15 @@ def test_a_run_with_a_lost_row_does_not_park(store: Harness):
     is_refused = gap(store, StepsAnswer.WRITTEN) is StepsAnswer.GAP
 
     assert (State.RUNNING if is_refused else State.READY, not is_refused) == (view(store).job.state, bool(rows(store)))
+
+
+def test_a_run_whose_recorded_wait_is_lost_is_due_at_once(store: Harness):
+    """Replay a run that parks for a wait whose row was recorded before, if nothing would end the wait any more."""
+    begin(store, run("kept"), run("lost"))
+    kept, lost = store.claim(2)
+    for each in (kept, lost):
+        record(store, each, wait())
+    store.do(forget(lost))
+    store.settle(*((each, Parked(None, "waits", (wait("2"),), waits=("1", "2"))) for each in (kept, lost)))
+
+    assert [lost.id] == [each.id for each in store.claim(2)]

@@ -17,6 +17,10 @@ from redrive.stores.operations.runs.steps import write
 from redrive.stores.query import Query, Statements, reads, wakes
 
 
+class StepGap(LeaseLost):
+    """The database has lost an earlier row of the attempt; see `redrive.engine.steps.StepsAnswer`."""
+
+
 # The child and the row of its call commit together: no child runs that its parent does not wait for.
 @wakes
 def call(
@@ -30,8 +34,9 @@ def call(
 ) -> Statements[StepRecord]:
     """Start a child run, and write the row of its call under the lease of its parent, behind the row ``before``.
 
-    Raise `LeaseLost`; `StoreBusy` if another transaction has locked the parent; or `WaitsForItself` if a run above it,
-    or itself, has the workflow and the arguments of the child, so that the calls would never end.
+    Raise `LeaseLost`; `StepGap` if that row is lost; `StoreBusy` if another transaction has locked the parent; or
+    `WaitsForItself` if a run above it, or itself, has the workflow and the arguments of the child, so that the calls
+    would never end.
     """
     above: Sequence[RunRecord] = yield Query("run_ancestors", {"id": run_id}, into=RunRecord)
     same = next((run for run in above if (run.workflow, run.digest) == (new.workflow, new.digest)), None)
@@ -45,12 +50,11 @@ def call(
     (written,) = yield from write([StepBatch(run_id, lease_id, (waiting,), before=before)], started.at)
     if written.answer is not StepsAnswer.WRITTEN:
         # The exception takes the child back.
-        locked = written.answer is StepsAnswer.LATER
-        raise (
-            StoreBusy(f"job {run_id} is locked by another transaction")
-            if locked
-            else LeaseLost(f"the attempt {run_id}.{lease_id} is over: another worker has the run")
-        )
+        if written.answer is StepsAnswer.LATER:
+            raise StoreBusy(f"job {run_id} is locked by another transaction")
+        if written.answer is StepsAnswer.GAP:
+            raise StepGap(f"the attempt {run_id}.{lease_id} is over: the database has lost a step of it")
+        raise LeaseLost(f"the attempt {run_id}.{lease_id} is over: another worker has the run")
     return written.steps[0]
 
 

@@ -380,7 +380,18 @@ def park(moved: Iterable[Settlement], at: datetime) -> Statements[None]:
         paused = [each.job_id for each in changed if each.run is not None and each.run.paused]
         ends = {each.job_id: each.run.ends_at for each in changed if each.run is not None}
         left = [((ends[number] or runs.FAR) - at) // _MICROSECOND for number in parked]
-        yield Query("runs_parked", {"ids": parked, "left": left, "paused": paused, "now": at, "far": runs.FAR})
+        given = {"ids": parked, "left": left, "paused": paused, "now": at, "far": runs.FAR}
+        waits = [(each.job_id, path) for each in changed for path in _recorded_waits(each.run)]
+        given |= {"waiting": [number for number, _ in waits], "paths": [path for _, path in waits]}
+        yield Query("runs_parked", given)
+
+
+def _recorded_waits(change: RunChange | None) -> list[str]:
+    """Return the open waits of a parked run whose rows are not written with its parking, but were before."""
+    if change is None or change.waits is None or change.arguments is not None:
+        return []
+    written = {row.path for row in change.steps}
+    return [path for path in change.waits if path not in written]
 
 
 def _restart(restarted: Sequence[tuple[int, RunChange]], at: datetime) -> Statements[None]:
