@@ -19,6 +19,7 @@ from redrive.runtime import scheduler as module
 from redrive.runtime.fleet import Fleet
 from redrive.runtime.scheduler import BUSY, NET, Scheduler, Turn, turn
 from redrive.stores.operations import schedules
+from redrive.stores.query import Query, Statements, writes
 from redrive.testing import VirtualClock
 from tests.runtime.helpers import app_on, came, ended, repeat, take, until, working
 
@@ -29,6 +30,12 @@ SECOND = "* * * * * *"
 
 def nothing() -> None:
     """Do nothing, as the function of a cron."""
+
+
+@writes
+def forget(name: str) -> Statements[None]:
+    """Delete the row of a schedule."""
+    yield Query("schedule_delete", {"name": name})
 
 
 class SettableClock:
@@ -130,6 +137,19 @@ def test_undeclared_crons_are_not_started(app: App, clock: SettableClock):
 
     assert Turn(0, None) == look(app)
     assert () == app.jobs.select()
+
+
+def test_schedules_that_the_database_has_lost_are_declared_again(app: App, clock: SettableClock):
+    """Declare the crons again that are missing, as after the takeover of a standby that nothing shows."""
+    app.cron(SECOND, name="tick")(nothing)
+    scheduler = Scheduler(app)
+    asyncio.run(scheduler.duty.step())
+    app.store.run(forget("tick"))
+    asyncio.run(scheduler.duty.step())
+    clock.at += timedelta(seconds=1)
+    asyncio.run(scheduler.duty.step())
+
+    assert ["tick"] == [job.record.task for job in map(app.job, (1,))]
 
 
 def test_a_clock_that_jumps_changes_nothing(app: App, clock: SettableClock):

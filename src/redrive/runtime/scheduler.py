@@ -141,6 +141,10 @@ async def turn(app: App, sample: Callable[[], float]) -> Turn:
     """Start what is due once."""
     looks = await app.store.arun(schedules.status(now=app.now()))
     declared = app.schedules.declared
+    if not declared.keys() <= {each.name for each in looks}:
+        # The database may have lost them with its server, where that cannot be seen, or may have been emptied.
+        await declare(app)
+        looks = await app.store.arun(schedules.status(now=app.now()))
     own = [each for each in looks if each.created or each.name in declared]
     # The workers with the code of a refresh sweep.
     sweeps = [each.sweep_at for each in looks[:1] if declared]
