@@ -18,8 +18,10 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from redrive.clock import Clock
-from redrive.errors import StoreUnreachable
+from redrive.errors import StoreOutcomeUnknown, StoreUnreachable
 from redrive.stores.opening import open_store
 from redrive.stores.query import Compound, Operation
 from redrive.stores.store import Store
@@ -35,12 +37,17 @@ EFFECTS = "CREATE TABLE effects (job_id INTEGER NOT NULL, attempt TEXT NOT NULL)
 """The table that handlers write to in their transactions."""
 
 
+WRITES = "CREATE TABLE writes (place TEXT NOT NULL, unit TEXT NOT NULL)"
+"""The table that they write to on connections of their own, and in transactions of other kinds; see `flows`."""
+
+
 def template(folder: Path) -> bytes:
     """Make an empty database with redrive's schema, and return it as bytes."""
     path = folder / "template.db"
     open_store(f"sqlite:///{path}").close()
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute(EFFECTS)
+        connection.execute(WRITES)
         connection.commit()
         connection.execute("PRAGMA journal_mode = DELETE")
     return path.read_bytes()
@@ -65,21 +72,44 @@ class TappedStore(Store):
 
     def run(self, operation: Operation[Any], *, using: Any = None, timeout: float = math.inf) -> Any:
         """Run an operation and wait for it; give up, as with a database server, where the request takes too long."""
+        generation = self._simulation.generation
         delay = self._simulation.disturbances.before(self._process, operation)
         self._simulation.scheduler.sleep(min(delay, timeout))
         if delay > timeout:
             message = f"no answer within {timeout:.1f} s"
             raise StoreUnreachable(message)
+        self._check(operation, generation)
         return self._driver.run(self._tap(operation), using=using)
 
     async def arun(self, operation: Operation[Any], *, using: Any = None) -> Any:
         """Run an operation and await it."""
+        generation = self._simulation.generation
         if delay := self._simulation.disturbances.before(self._process, operation):
             await asyncio.sleep(delay)
+        self._check(operation, generation)
         return await self._driver.arun(self._tap(operation), using=using)
 
+    def _check(self, operation: Operation[Any], generation: int) -> None:
+        """Refuse a request that was on its way to a server that has gone: its process cannot know if it arrived."""
+        if generation != self._simulation.generation:
+            message = "the server has gone, and the session with it"
+            raise (StoreOutcomeUnknown if operation.writes else StoreUnreachable)(message)
+
+    @property
+    def era(self) -> int:
+        """The number of times that the process has met another server."""
+        return self._driver.era
+
+    def on_new_era(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call a function when another server was met."""
+        return self._driver.on_new_era(listener)
+
+    def look_at_server(self, timeout: float) -> None:
+        """Read the server, where sessions do not name it."""
+        self._driver.look_at_server(timeout)
+
     def _tap(self, operation: Operation[Any]) -> Operation[Any]:
-        return Operation(operation.name, self._tapped(operation), operation.writes, operation.wakes)
+        return replace(operation, steps=self._tapped(operation), before=None)
 
     def _tapped(self, operation: Operation[Any]) -> Generator[Any, Any, Any]:
         steps = operation.steps

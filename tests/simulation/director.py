@@ -12,6 +12,8 @@ from redrive.engine.lifecycle import FINAL
 from redrive.errors import RedriveError, StoreError
 from tests.simulation import product
 from tests.simulation.faults import ACTIVE, AT_MOST_ONCE, Step
+from tests.simulation.flow_invariants import Owed
+from tests.simulation.flows import ITEM, TRIP
 
 __all__ = ["Director"]
 
@@ -42,15 +44,12 @@ class Director:
             self._simulation.scheduler.sleep(max(0.0, step.at - self._simulation.scheduler.now))
             getattr(self, f"_do_{step.kind}")(step)
         self._simulation.scheduler.sleep(max(0.0, ACTIVE - self._simulation.scheduler.now))
-        self._simulation.scheduler.sleep(
-            max(
-                [0.0]
-                + [each.frozen_until - self._simulation.scheduler.now for each in self._simulation.processes.values()]
-            )
-        )
+        frozen = (each.frozen_until for each in self._simulation.processes.values())
+        until = max((*frozen, *self._simulation.disturbances.behind.values()), default=0.0)
+        self._simulation.scheduler.sleep(max(0.0, until - self._simulation.scheduler.now))
         self._calm()
         until = self._simulation.scheduler.now + CALM
-        while self._unfinished() or not self._has_ticked():
+        while self._unfinished() or not self._has_ticked() or self._unregistered():
             if self._simulation.scheduler.now >= until:
                 self._not_drained()
                 return
@@ -61,6 +60,8 @@ class Director:
             self._simulation.scheduler.sleep(0.1)
         self._stop()
         self._simulation.observer.finished()
+        if self._simulation.flows is not None:
+            self._simulation.flows.finished()
         self._simulation.phase = "done"
 
     def _calm(self) -> None:
@@ -71,17 +72,26 @@ class Director:
         self._calm_at = self._simulation.scheduler.now
         for queue in ("default", product.LIMITED):
             self._as_client(lambda app, queue=queue: app.queue(queue).resume(), again=True)
+        if self._simulation.flows is not None:
+            self._as_client(self._track, again=True)
 
     def _unfinished(self) -> list[Any]:
         rows = self._simulation.observer.jobs.values()
-        return [row for row in rows if row.state not in FINAL and row.task != product.CRON] + [self._left] * self._left
+        left: list[Any] = [row for row in rows if row.state not in FINAL and not product.is_endless(row)]
+        if self._simulation.flows is not None:
+            left += self._simulation.flows.undelivered()
+        return left + [self._left] * self._left
 
     def _has_ticked(self) -> bool:
-        """Return True if a run of the cron has started since the faults ended."""
-        return self._simulation.plan.seed % SOME > 0 or any(
-            self._simulation.observer.jobs[job].task == product.CRON and starts[0].at >= self._calm_at
+        """Return True if a run of the cron, and of the refresh, has started since the faults ended."""
+        if self._simulation.plan.seed % SOME:
+            return True
+        started = {
+            self._simulation.observer.jobs[job].task
             for job, starts in self._simulation.observer.ledger.starts.items()
-        )
+            if starts and starts[0].at >= self._calm_at
+        }
+        return started >= ({product.CRON, product.REFRESH} if self._simulation.profile.flows else {product.CRON})
 
     def _verify(self, app: App) -> None:
         findings = app.database.verify()
@@ -91,9 +101,23 @@ class Director:
     def _not_drained(self) -> None:
         left = self._unfinished()
         if left:
-            self._simulation.observer.violated("not_drained", f"after {CALM:g} s: {left[:3]}")
+            name = "event_skipped" if all(isinstance(each, Owed) for each in left) else "not_drained"
+            self._simulation.observer.violated(name, f"after {CALM:g} s: {left[:3]}")
+        elif self._unregistered():
+            self._simulation.observer.violated("worker_unknown", f"after {CALM:g} s: {self._unregistered()}")
         else:
             self._simulation.observer.violated("cron_silent", f"no occurrence has run for {CALM:g} s")
+
+    def _unregistered(self) -> list[str]:
+        """Return the names of workers that run and are not in the database under an id of their own."""
+        if not self._simulation.generation:
+            return []
+        known = self._simulation.observer.registered()
+        return [
+            member.name
+            for member in self._simulation.members.values()
+            if member.name != "client" and known.get(member.number) != member.process.number
+        ]
 
     def _stop(self) -> None:
         self._simulation.phase = "stopping"
@@ -140,7 +164,10 @@ class Director:
             call = (
                 task.options(key=f"key-{step.number % 3}", on_conflict="existing") if step.target == "keyed" else task
             )
+            generation = self._simulation.generation
             job = call.enqueue(step.number)
+            if generation != self._simulation.generation:
+                return  # the answer may be that of the server that has gone
             self._simulation.observer.ledger.acknowledged[step.number] = job.id
             if job.id not in self._simulation.observer.jobs:
                 self._simulation.observer.violated(
@@ -148,6 +175,40 @@ class Director:
                 )
 
         self._as_client(enqueue)
+
+    def _do_publish(self, step: Step) -> None:
+        self._create(step, lambda app: product.topic(app).publish(step.number))
+
+    def _do_start(self, step: Step) -> None:
+        self._create(step, lambda app: app.tasks[TRIP].start(step.number, id=f"run-{step.number}"))
+
+    def _create(self, step: Step, call: Callable[[App], Any]) -> None:
+        def create(app: App) -> None:
+            generation = self._simulation.generation
+            call(app)
+            if generation == self._simulation.generation:
+                self._simulation.flows.acknowledged[step.number] = step.kind
+
+        self._as_client(create)
+
+    def _do_track(self, step: Step) -> None:
+        self._as_client(self._track, again=True)
+
+    def _track(self, app: App) -> None:
+        """Track the item of the refresh, if it is not tracked."""
+        try:
+            app.tasks[product.REFRESH].get(ITEM)
+        except LookupError:
+            app.tasks[product.REFRESH].track(ITEM, 1)
+
+    def _do_failover(self, step: Step) -> None:
+        """Let another server take over, which each process reaches at a time of its own."""
+        simulation = self._simulation
+        simulation.fail_over(step.number)
+        until = simulation.disturbances.away_until = simulation.scheduler.now + step.seconds
+        for member in simulation.members.values():
+            late = max(0.0, member.process.rng.uniform(-simulation.profile.behind, simulation.profile.behind))
+            simulation.disturbances.behind[member.name] = until + late
 
     def _do_cancel(self, step: Step) -> None:
         self._as_client(lambda app: app.job(self._simulation.observer.ledger.acknowledged[step.number]).cancel())

@@ -25,6 +25,8 @@ class Disturbances:
     def __init__(self, simulation: Any) -> None:
         self._simulation = simulation
         self.away_until = 0.0
+        self.behind: dict[str, float] = {}
+        """By process, until when it does not find the way to the new server."""
         self.stalls: list[tuple[str, str, float]] = []
         self.delays: list[tuple[str, str, float, float]] = []
         self.replies: dict[str, int] = {}
@@ -35,9 +37,23 @@ class Disturbances:
     def clear(self) -> None:
         """End all faults."""
         self.away_until = 0.0
+        self.behind = {}
         self.stalls, self.delays = [], []
         self.replies, self.requests, self.crashes = {}, {}, {}
         self.mutes = set()
+
+    def is_away(self, process: Process) -> bool:
+        """Return True if the process does not reach the database now."""
+        return max(self.away_until, self.behind.get(process.name, 0.0)) > self._simulation.scheduler.now
+
+    def travel(self, process: Process, timeout: float) -> None:
+        """Let a request to the database and its reply travel; raise `StoreUnreachable` if they do not arrive."""
+        delay = process.rng.expovariate(500)
+        for _ in range(2):
+            if self.is_away(process) or delay > timeout:
+                message = "the database is away"
+                raise StoreUnreachable(message)
+            self._simulation.scheduler.sleep(delay)
 
     def before(self, process: Process, operation: Operation[Any]) -> float:
         """Return the seconds until the request arrives.
@@ -46,7 +62,7 @@ class Disturbances:
             StoreUnreachable: it does not arrive.
         """
         now = self._simulation.scheduler.now
-        if self.away_until > now:
+        if self.is_away(process):
             message = "the database is away"
             raise StoreUnreachable(message)
         if operation.writes and self._strikes(self.requests, process):
@@ -70,9 +86,7 @@ class Disturbances:
         Raises:
             StoreOutcomeUnknown: it does not arrive; the writes are committed.
             StoreUnreachable: it does not arrive; the operation writes no row."""
-        if self.away_until > self._simulation.scheduler.now or (
-            operation.writes and self._strikes(self.replies, process)
-        ):
+        if self.is_away(process) or (operation.writes and self._strikes(self.replies, process)):
             message = "the connection was cut before the reply came"
             raise (StoreOutcomeUnknown if operation.writes else StoreUnreachable)(message)
         return process.rng.expovariate(500) if process.rng.random() < REPLIES else 0.0

@@ -9,13 +9,33 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-__all__ = ["AT_MOST_ONCE", "DEFAULT", "HEARTBEAT", "LEASE", "PROFILES", "Plan", "Profile", "Step", "make"]
+__all__ = [
+    "AT_MOST_ONCE",
+    "BLIND",
+    "DEFAULT",
+    "DIRECT",
+    "HEARTBEAT",
+    "LEASE",
+    "LOST",
+    "POOLED",
+    "PROFILES",
+    "Plan",
+    "Profile",
+    "Step",
+    "make",
+]
 
 HEARTBEAT, LEASE = 1.0, 3.0
 """Seconds. Short, so that a short simulation sees many leases end."""
 
 AT_MOST_ONCE = "once"
 """The task that is declared ``idempotent=False``."""
+
+DIRECT, POOLED, BLIND = "direct", "pooled", "blind"
+"""Sessions that name their server when they begin; sessions of a pool, which the heartbeat asks; and neither."""
+
+LOST = 60
+"""The most commits that a failover loses."""
 
 ACTIVE = 4.0
 """Seconds of virtual time in which clients, operators and faults are active; then the fleet has to come to rest."""
@@ -31,7 +51,8 @@ class Step:
         target: the process, queue or task that the step affects.
         how: the kind of handler, or the name of the store operation.
         seconds: duration of the fault.
-        number: number of the job; number of lost messages; number of statements until a process is killed."""
+        number: number of the job, event or run; number of lost messages, or commits; number of statements until a
+            process is killed."""
 
     at: float
     kind: str
@@ -58,7 +79,8 @@ class Plan:
         workers: worker processes at the start.
         slots: attempts that each runs at once.
         steps: the steps, in the order of time.
-        profile: the name of its profile."""
+        profile: the name of its profile.
+        sessions: how a process learns of another server; see `Profile`."""
 
     seed: int
     store: str
@@ -66,6 +88,7 @@ class Plan:
     slots: int
     steps: tuple[Step, ...]
     profile: str = "default"
+    sessions: str = DIRECT
 
     def without(self, dropped: set[int]) -> Plan:
         """Leave out the steps at these indexes."""
@@ -74,7 +97,8 @@ class Plan:
     def __str__(self) -> str:
         """Write the plan, a line for each step."""
         head = (
-            f"seed {self.seed}, profile {self.profile}: {self.workers} workers with {self.slots} slots on {self.store}"
+            f"seed {self.seed}, profile {self.profile}: {self.workers} workers with {self.slots} slots on "
+            f"{self.store}, {self.sessions} sessions"
         )
         return "\n".join([head, *(f"  {each}" for each in self.steps)])
 
@@ -94,7 +118,12 @@ class Profile:
         workers: least and greatest number of worker processes.
         slots: least and greatest number of attempts at once in each worker.
         count: least and greatest number of faults.
-        operators: least and greatest number of actions of operators; None for no actions."""
+        operators: least and greatest number of actions of operators; None for no actions.
+        kinds: what clients do: they enqueue jobs, publish events and start runs.
+        sessions: how the processes of a seed may learn that another server has taken over.
+        behind: seconds by which processes differ, at most, in when they reach the new server.
+        lost: least and greatest number of commits that a failover loses, of which one pair is drawn.
+        slow: names of the operations that may be slow."""
 
     faults: tuple[str, ...]
     handlers: tuple[str, ...] = ("ok", "ok", "ok", "fail", "die", "long", "block", "snooze")
@@ -107,6 +136,16 @@ class Profile:
     slots: tuple[int, int] = (1, 4)
     count: tuple[int, int] = (1, 5)
     operators: tuple[int, int] | None = None
+    kinds: tuple[str, ...] = ("enqueue",)
+    sessions: tuple[str, ...] = (DIRECT,)
+    behind: float = 0.0
+    lost: tuple[tuple[int, int], ...] = ((0, 3), (0, 15), (0, LOST))
+    slow: tuple[str, ...] = ("claim", "settle", "sweep", "beat", "look", "workers", "fire")
+
+    @property
+    def flows(self) -> bool:
+        """True if the fleet also has a topic with subscriptions, runs and a refresh."""
+        return self.kinds != ("enqueue",)
 
 
 _SAFE = (
@@ -134,11 +173,16 @@ _SECONDS = {
     "step": (-0.5, 0.5),  # too small to end a lease
     "silence": (2 * LEASE, 4 * LEASE),
     "starve": (0.05, 2.0),  # another program holds the lock of the database
+    "failover": (0.0, 3.0),  # until the new server answers
 }
 """How long each kind of fault lasts, at least and at most."""
 
 _OF_WORKERS = ("crash", "freeze", "slow", "step", "jump", "restart", "mute", "silence")
 _OF_ALL = ("stall", "lost_reply", "lost_request")
+
+_ALL = ("enqueue", "publish", "start")
+
+_FAILING_OVER = ("ok", "ok", "ok", "fail", "die", "long")
 
 PROFILES = {
     "default": DEFAULT,
@@ -220,6 +264,98 @@ PROFILES = {
         count=(0, 1),
         operators=(3, 5),
     ),
+    # Another server takes over that lacks the last commits: what it has is not doubled, skipped or held for ever.
+    "failover": Profile(
+        ("failover",),
+        handlers=_FAILING_OVER,
+        stores=("memory",),
+        strict=frozenset({"false_loss", "write_lost"}),
+        workers=(2, 3),
+        count=(1, 2),
+        jobs=(6, 12),
+        kinds=_ALL,
+        behind=0.95 * LEASE,
+    ),
+    # The same behind a pool, so that a worker learns of it from its heartbeat, or where it can never learn of it.
+    "unseen failover": Profile(
+        ("failover",),
+        handlers=_FAILING_OVER,
+        stores=("memory",),
+        strict=frozenset({"false_loss"}),
+        workers=(2, 3),
+        count=(1, 2),
+        jobs=(6, 12),
+        kinds=_ALL,
+        sessions=(POOLED, BLIND),
+        behind=1.5 * HEARTBEAT,
+    ),
+    # Events alone, many of them: what a feeder has delivered, and what handlers have written for it, is lost.
+    "events": Profile(
+        ("failover",),
+        handlers=("ok", "ok", "ok", "fail"),
+        stores=("memory",),
+        # The one queue of the simulated server starves heartbeats under so many transactions.
+        strict=frozenset({"write_lost"}),
+        workers=(2, 3),
+        count=(1, 2),
+        jobs=(12, 20),
+        kinds=("publish",),
+        behind=0.95 * LEASE,
+    ),
+    # The same where writes may be slow, and the new server is not seen.
+    "unseen events": Profile(
+        ("failover", "slow"),
+        handlers=("ok", "ok", "ok", "fail"),
+        stores=("memory",),
+        workers=(2, 3),
+        count=(2, 4),
+        jobs=(12, 20),
+        kinds=("publish",),
+        sessions=(POOLED, BLIND),
+        behind=1.5 * HEARTBEAT,
+        slow=("settle", "turn"),
+    ),
+    "unseen runs": Profile(
+        ("failover", "slow"),
+        handlers=("ok", "ok", "ok", "fail"),
+        stores=("memory",),
+        strict=frozenset({"false_loss"}),
+        workers=(2, 3),
+        count=(2, 4),
+        jobs=(8, 14),
+        kinds=("start",),
+        sessions=(POOLED, BLIND),
+        behind=1.5 * HEARTBEAT,
+        slow=("settle", "call"),
+    ),
+    "unseen ends": Profile(
+        ("failover", "slow"),
+        handlers=("ok",),
+        stores=("memory",),
+        strict=frozenset({"false_loss"}),
+        tasks=("booked",),
+        workers=(2, 3),
+        count=(2, 4),
+        jobs=(12, 20),
+        sessions=(POOLED, BLIND),
+        behind=1.5 * HEARTBEAT,
+        slow=("settle",),
+    ),
+    # No worker is registered any more, and none sees that at once: their ids are given again to processes that start.
+    "unseen ids": Profile(
+        ("failover", "restart"),
+        handlers=("ok", "long"),
+        stores=("memory",),
+        strict=frozenset({"false_loss"}),
+        tasks=("once", "plain"),
+        workers=(3, 4),
+        slots=(1, 2),
+        count=(2, 5),
+        jobs=(10, 16),
+        sessions=(BLIND,),
+        behind=1.5 * HEARTBEAT,
+        lost=((LOST, LOST),),
+    ),
     # A shutdown that cuts off the handler of an idempotent=False task lets it run again.
     "shutdown": Profile(("restart",), handlers=("ok", "long"), tasks=("once",), shutdown=0.2),
 }
@@ -243,8 +379,11 @@ def make(seed: int, profile: str = "default") -> Plan:
     steps = [_enqueue(rng, allowed, number) for number in range(1, rng.randint(*allowed.jobs) + 1)]
     steps += [_operate(rng, len(steps)) for _ in range(rng.randint(*allowed.operators) if allowed.operators else 0)]
     if allowed.faults:
-        steps += [_fault(rng, rng.choice(allowed.faults), workers) for _ in range(rng.randint(*allowed.count))]
-    return Plan(seed, store, workers, slots, tuple(sorted(steps, key=lambda step: step.at)), profile)
+        steps += [_fault(rng, allowed, rng.choice(allowed.faults), workers) for _ in range(rng.randint(*allowed.count))]
+    if allowed.flows:
+        steps.append(Step(0.0, "track"))
+    sessions = rng.choice(allowed.sessions)
+    return Plan(seed, store, workers, slots, tuple(sorted(steps, key=lambda step: step.at)), profile, sessions)
 
 
 def _enqueue(rng: Random, allowed: Profile, number: int) -> Step:
@@ -262,7 +401,8 @@ def _enqueue(rng: Random, allowed: Profile, number: int) -> Step:
     if task == "booked":
         how, seconds = rng.choice(["ok", "ok", "fail"]), min(seconds, 0.2)
     start = 0.0 if allowed is PROFILES.get("lending") else round(rng.uniform(0, ACTIVE * 0.7), 3)
-    return Step(start, "enqueue", task, how, seconds, number)
+    kind = rng.choice(allowed.kinds) if allowed.flows else "enqueue"
+    return Step(start, kind, task if kind == "enqueue" else "", how, seconds, number)
 
 
 def _operate(rng: Random, jobs: int) -> Step:
@@ -273,7 +413,7 @@ def _operate(rng: Random, jobs: int) -> Step:
     return Step(at, kind, number=rng.randint(1, jobs))
 
 
-def _fault(rng: Random, kind: str, workers: int) -> Step:
+def _fault(rng: Random, allowed: Profile, kind: str, workers: int) -> Step:
     least, most = _SECONDS.get(kind, (0.0, 0.0))
     step = Step(round(rng.uniform(0.2, ACTIVE), 3), kind, seconds=round(rng.uniform(least, most), 2))
     worker = f"w{rng.randrange(workers)}"
@@ -286,7 +426,9 @@ def _fault(rng: Random, kind: str, workers: int) -> Step:
     elif kind in ("lost_reply", "lost_request"):
         step = replace(step, number=rng.randint(1, 3))
     elif kind == "slow":
-        step = replace(step, how=rng.choice(["claim", "settle", "sweep", "beat", "look", "workers", "fire"]))
+        step = replace(step, how=rng.choice(allowed.slow))
+    elif kind == "failover":
+        step = replace(step, number=rng.randint(*rng.choice(allowed.lost)))
     elif kind == "jump":
         step = replace(step, seconds=rng.choice([20.0, -20.0, 3600.0, -3600.0]))
     return step

@@ -27,11 +27,13 @@ from tests.simulation.database import SimulatedConnection, store_of
 from tests.simulation.director import Director
 from tests.simulation.disturbances import Disturbances
 from tests.simulation.faults import PROFILES, Plan
+from tests.simulation.flow_invariants import FlowObserver
+from tests.simulation.flows import FlowHandlers
 from tests.simulation.handlers import Handlers
 from tests.simulation.invariants import Observer, Violation, reader
 from tests.simulation.loop import run
 from tests.simulation.scheduler import Process, Scheduler
-from tests.simulation.server import ConnectionQueue, SimulatedServer
+from tests.simulation.server import ConnectionQueue, SimulatedServer, replicated
 
 __all__ = ["Member", "Report", "Simulation", "simulate"]
 
@@ -52,7 +54,9 @@ class Report:
         commits: transactions that changed a row.
         starts: starts of handlers.
         took: seconds of virtual time.
-        trace: a digest of all commits and starts, in their order: the same for each run of the same plan."""
+        trace: a digest of all commits and starts, in their order: the same for each run of the same plan.
+        lost: jobs, events and runs that failovers have lost although their clients had an answer.
+        kept: those that are in the database in the end."""
 
     plan: Plan
     violation: Violation | None
@@ -60,6 +64,8 @@ class Report:
     starts: int
     took: float
     trace: int
+    lost: int = 0
+    kept: int = 0
 
 
 class Member:
@@ -83,8 +89,14 @@ class Member:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stopping = False
 
+    @property
+    def number(self) -> int | None:
+        """The id of the present worker, once it has registered."""
+        registration = None if self.worker is None else self.worker._registration
+        return None if registration is None else registration.id
 
-_APPS: list[App] = []
+
+_APPS: dict[bool, list[App]] = {False: [], True: []}
 """One app for each place, used again by the next simulation: their functions ask `_PERFORMER` what to do."""
 
 
@@ -135,6 +147,7 @@ class Simulation:
             self._eye = sqlite3.connect(self.path, isolation_level=None, timeout=0)
             self._eye.execute("PRAGMA journal_mode = WAL")
         self.observer = Observer(self, reader(self._eye))
+        self.flows = FlowObserver(self, reader(self._eye)) if self.profile.flows else None
 
     def _write_file(self) -> None:
         for suffix in ("", "-wal", "-shm"):
@@ -157,6 +170,19 @@ class Simulation:
         made = SimulatedConnection.open(self, self.scheduler.current.process, path)
         self._connections.append(made)
         return made
+
+    @property
+    def generation(self) -> int:
+        """The number of times that another server has taken over."""
+        return 0 if self.connection_queue is None else self.connection_queue.generation
+
+    def fail_over(self, lost: int) -> None:
+        """Let another server take over that lacks the last commits."""
+        assert self.connection_queue is not None
+        self.note("failover", self.connection_queue.fail_over(lost))
+        self.observer.replaced()
+        if self.flows is not None:
+            self.flows.replaced()
 
     def by_pid(self, number: int | None) -> Process | None:
         """Find a process of this fleet."""
@@ -190,13 +216,18 @@ class Simulation:
         if strand.lingering or (
             self.connection_queue is None and strand.loop is None and self._pauses.random() < LINGERING
         ):
+            generation = self.generation
             self.scheduler.sleep(process.rng.expovariate(100))
+            if self.connection_queue is not None:
+                self.connection_queue.check(generation)
 
     def committed(self, process: Process, queries: list[tuple[str, Query]]) -> None:
         """Take note of a commit."""
         self.commits += 1
         self.note(process.name, *(name for name, _ in queries))
         self.observer.committed(process, queries)
+        if self.flows is not None:
+            self.flows.committed()
         if "overlap" in self.profile.strict:
             self.observer.overlapping()
 
@@ -215,20 +246,24 @@ class Simulation:
 
     def run(self) -> Report:
         """Run the plan to its end."""
-        _PERFORMER.handlers = Handlers(self)
+        flows = self.profile.flows
+        _PERFORMER.handlers = (FlowHandlers if flows else Handlers)(self)
         names = [f"w{index}" for index in range(self.plan.workers)]
-        while len(_APPS) <= len(names):
-            _APPS.append(product.app(_PERFORMER))
+        apps = _APPS[flows]
+        while len(apps) <= len(names):
+            apps.append(product.app(_PERFORMER, flows=flows))
         scheduler = self.scheduler
-        with product.simulated(self, verbose=self._verbose):
+        with product.simulated(self, verbose=self._verbose), replicated() if flows else contextlib.nullcontext():
             try:
-                for name, app in zip(["client", *names], _APPS, strict=False):
+                for name, app in zip(["client", *names], apps, strict=False):
                     self.members[name] = Member(name, app)
                 self._start_client()
                 for name in names:
                     self._start(self.members[name])
-                scheduler.spawn(self.truth, Director(self).run, "director")
-                ended = scheduler.run(lambda: self.violation is not None or self.phase == "done", 1e6)
+                director = scheduler.spawn(self.truth, Director(self).run, "director")
+                ended = scheduler.run(lambda: self.violation is not None or director.done, 1e6)
+                if director.error is not None:
+                    raise director.error
                 if not ended and self.violation is None:
                     self.observer.violated("not_drained", "nothing will ever happen any more")
             finally:
@@ -236,7 +271,9 @@ class Simulation:
                 for each in [*self._connections, self._eye]:
                     each.close()
                 _PERFORMER.handlers = None
-        return Report(self.plan, self.violation, self.commits, self.starts, scheduler.now, self.trace)
+        ledger = self.observer.ledger
+        counts = self.commits, self.starts, scheduler.now, self.trace, ledger.lost, ledger.kept
+        return Report(self.plan, self.violation, *counts)
 
     def _process(self, member: Member) -> Process:
         process = self.scheduler.process(member.name)

@@ -13,6 +13,9 @@ from tests.simulation.scheduler import EPOCH
 
 __all__ = ["Handlers"]
 
+CREATING = ("enqueue", "publish", "start")
+"""The kinds of steps that create a job, an event or a run with a number."""
+
 SLOW_TRANSACTION = 5.0
 """Seconds after which a handler that wanted a short transaction waited for too long."""
 
@@ -34,11 +37,18 @@ class Handlers:
 
     def __init__(self, simulation: Any) -> None:
         self._simulation = simulation
-        self._steps = {step.number: step for step in simulation.plan.steps if step.kind == "enqueue"}
+        self._steps = {step.number: step for step in simulation.plan.steps if step.kind in CREATING}
+
+    async def begin(self, ctx: Any) -> None:
+        """Do what a coroutine does first."""
+
+    def begin_in_thread(self, ctx: Any) -> None:
+        """Do what a function in a thread does first."""
 
     async def asleep(self, ctx: Any, number: int) -> int:
         """Follow the plan of a job, in a coroutine."""
         with self._running(ctx):
+            await self.begin(ctx)
             how, seconds = self._steps[number].how, self._steps[number].seconds
             if how == "block":
                 self._simulation.scheduler.sleep(seconds)
@@ -62,6 +72,7 @@ class Handlers:
     def sleep(self, ctx: Any, number: int) -> int:
         """Follow the plan of a job, in a thread."""
         with self._running(ctx):
+            self.begin_in_thread(ctx)
             self._simulation.scheduler.sleep(self._steps[number].seconds)
             self._end(self._steps[number].how, ctx)
             self._returned(ctx)

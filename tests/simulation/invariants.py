@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from redrive.engine.lifecycle import FINAL, State
+from redrive.engine.origin import Kind
 from redrive.stores.query import Query
 from redrive.stores.values.sqlite import to_micros
 from tests.simulation.faults import AT_MOST_ONCE
@@ -38,8 +39,15 @@ NAMES = {
     "worker_died": "a worker ends only when it is stopped or killed",
     "free_loop": "no job runs again and again without spending attempts",
     "inconsistent": "App.database.verify() finds nothing",
+    "worker_unknown": "a worker that runs is in the database under an id of its own",
+    "step_hole": "a step of a run is recorded behind the steps before it",
+    "turn_hole": "a turn of a feeder is written behind the turn before it",
+    "event_skipped": "each event is delivered to each subscription",
+    "write_doubled": "writes in a transaction with a delivery or a step exist once if that is recorded, or not at all",
+    "run_failed": "a run does not fail because of the database",
     # Where no fault can break them:
     "false_loss": "an attempt is declared lost only where its worker was killed or frozen",
+    "write_lost": "what a handler has written before its success is there if its success is",
     "overlap": "two handlers of one job do not run side by side in healthy processes",
     "stop_hangs": "a worker that is stopped ends",
     "early_cron": "an occurrence is not fired before its time",
@@ -55,6 +63,11 @@ SLACK = 2.0
 _JOBS = """
     SELECT id, state, lease_id, worker_id, attempt, task, key, queue, origin, reason FROM redrive_jobs
 """
+_LEASES = """
+    SELECT lease_id FROM redrive_jobs UNION SELECT success_lease_id FROM redrive_jobs
+    UNION SELECT lease_id FROM redrive_attempts
+"""
+_PROGRESS = "SELECT job_id, lease_id, details, at FROM redrive_progress"
 _WORKERS = "SELECT id, pid, expires_at, stopped_at FROM redrive_workers"
 
 _ENDS_LEASES = frozenset({
@@ -78,6 +91,11 @@ class Row(NamedTuple):
     queue: str
     origin: str | None
     reason: str | None
+
+    @property
+    def has_flow(self) -> bool:
+        """True for a run, a feeder and a delivery, whose handlers `flows` has."""
+        return self.origin is not None and self.origin.startswith((Kind.RUN, Kind.TOPIC))
 
 
 @dataclass(frozen=True)
@@ -117,10 +135,14 @@ class Observations:
 
     Attributes:
         acknowledged: ids of jobs, by their number in the plan.
-        starts: starts of handlers, by job."""
+        starts: starts of handlers, by job.
+        lost: jobs, events and runs that failovers have lost although their clients had an answer.
+        kept: those that are in the database in the end."""
 
     acknowledged: dict[int, int] = field(default_factory=dict)
     starts: dict[int, list[Start]] = field(default_factory=lambda: defaultdict(list))
+    lost: int = 0
+    kept: int = 0
 
 
 class Observer:
@@ -173,12 +195,36 @@ class Observer:
             self._reported(stale)
         self._workers = {row[0]: row for row in self._read(_WORKERS)}
 
+    def replaced(self) -> None:
+        """Begin again from what the database has, because another server has taken over.
+
+        Its sequences have gone back too: what was known of a job or lease that it does not have is of no meaning.
+        """
+        rows = [Row._make(row) for row in self._read(_JOBS)]
+        self.jobs = {row.id: row for row in rows}
+        self._raw = {row.id: tuple(row) for row in rows}
+        self._workers = {row[0]: row for row in self._read(_WORKERS)}
+        self._origins = {row.origin for row in rows if row.origin is not None}
+        self._progress = {row[0]: row for row in self._read(_PROGRESS)}
+        leases = {lease for (lease,) in self._read(_LEASES)}
+        self._granted = {lease: job for lease, job in self._granted.items() if lease in leases}
+        for starts in self.ledger.starts.values():
+            starts[:] = [start for start in starts if start.lease in leases]
+        lost = [number for number, job in self.ledger.acknowledged.items() if job not in self.jobs]
+        for number in lost:
+            del self.ledger.acknowledged[number]
+        self.ledger.lost += len(lost)
+
+    def registered(self) -> dict[int, int]:
+        """Return the process of each worker that has not left, by its id."""
+        return {number: pid for number, pid, _, stopped_at in self._workers.values() if stopped_at is None}
+
     def _appeared(self, new: Row, operations: frozenset[str]) -> None:
         if new.lease is not None and new.attempt == 1 and "claim" in operations:  # one commit for both
             self._granted[new.lease] = new.id
-        elif new.attempt or new.state != State.READY:
+        elif (new.attempt or new.state != State.READY) and not new.has_flow:
             self.violated("attempt_gap", f"job {new.id} appeared {new.state} with attempt {new.attempt}")
-        if new.origin is None:
+        if new.origin is None or not new.origin.startswith(Kind.CRON):
             return
         if new.origin in self._origins:
             self.violated("cron_fired_twice", f"job {new.id} is for {new.origin}, which has a job")
@@ -253,7 +299,7 @@ class Observer:
         return {each["job_id"]: each["lease_id"] for each in reports if each["job_id"] not in fresh}
 
     def _reported(self, stale: dict[int, int]) -> None:
-        for row in self._read("SELECT job_id, lease_id, details, at FROM redrive_progress"):
+        for row in self._read(_PROGRESS):
             lease = stale.get(row[0])
             if lease is not None and lease != self.jobs[row[0]].lease and self._progress.get(row[0]) != row:
                 text = f"job {row[0]}: lease {lease} wrote its progress; current is {self.jobs[row[0]].lease}"
@@ -266,6 +312,8 @@ class Observer:
         """Note that a handler starts."""
         now = self._simulation.scheduler.now
         start = Start(job, lease, process, now)
+        if lease not in self._granted:
+            return start  # a failover has lost its claim
         starts = self.ledger.starts[job]
         row = self.jobs[job]
         if row.task == AT_MOST_ONCE and starts:
@@ -311,6 +359,7 @@ class Observer:
         for number, job in self.ledger.acknowledged.items():
             if job not in self.jobs:
                 self.violated("acknowledged_job_lost", f"job {job}, enqueued by step #{number}")
+        self.ledger.kept += len(self.ledger.acknowledged)
         self._history()
         effects = Counter(job for (job,) in self._read("SELECT job_id FROM effects"))
         for row in self.jobs.values():
@@ -328,7 +377,7 @@ class Observer:
             if how == "succeeded":
                 self.violated("ended_twice", f"job {job} has an attempt after the one that succeeded")
             returned = any(each.lease == lease and each.returned for each in self.ledger.starts[job])
-            if outcome == "succeeded" and not returned:
+            if outcome == "succeeded" and not returned and not self.jobs[job].has_flow:
                 self.violated("success_without_run", f"job {job} succeeded under lease {lease}")
             last[job] = number, outcome
 

@@ -16,13 +16,18 @@ from unittest import mock
 import redrive.engine.anchor
 import redrive.stores.operations.crons
 import redrive.stores.operations.leases
+from redrive.engine.origin import is_feeder
 from redrive.engine.outcome import Lost, Released
 from redrive.engine.settle import decide
 from redrive.runtime import heartbeat
 from redrive.runtime.attempts import Attempts
+from redrive.runtime.dead_workers import Rescuer
 from redrive.runtime.executor import Executor
 from redrive.runtime.heartbeat import Heartbeat
+from redrive.runtime.settler import Settler
 from redrive.stores.drivers.sqlite.transactions import AsyncSQLiteTransaction, SQLiteTransactions
+from redrive.stores.operations import workers
+from redrive.stores.operations.topics import feed
 from redrive.stores.statements import loader
 
 __all__ = ["MUTATIONS", "SETTLE"]
@@ -130,6 +135,52 @@ def _any_cancellation() -> Iterator[None]:
         yield
 
 
+def _no_turn_before() -> AbstractContextManager[None]:
+    return mock.patch.object(feed, "_lacks_turn", return_value=False)
+
+
+def _any_birth() -> AbstractContextManager[None]:
+    return _sql(("heartbeat", "AND birth IS :birth", ""))
+
+
+@contextlib.contextmanager
+def _attempts_kept() -> Iterator[None]:
+    """Let all attempts but feeders go on although another server has taken over."""
+    drop, lost = Attempts.drop, Attempts.lost
+
+    def dropping(attempts: Attempts) -> tuple[frozenset[int], dict[int, int]]:
+        going_on = {lease: claim.id for lease, claim in attempts._open.items() if not is_feeder(claim.origin)}
+        with mock.patch.object(Attempts, "lost", lambda self, leases: lost(self, leases - going_on.keys())):
+            held, kept = drop(attempts)
+        return held, kept | {lease: job for lease, job in going_on.items() if lease in held}
+
+    with mock.patch.object(Attempts, "drop", dropping):
+        yield
+
+
+def _sweeping_at_once() -> AbstractContextManager[None]:
+    return mock.patch.object(Rescuer, "wait", return_value=None)
+
+
+@contextlib.contextmanager
+def _one_earlier_id() -> Iterator[None]:
+    """Give back what the worker has under its last id only."""
+    renew = workers.renew
+    with mock.patch.object(workers, "renew", lambda before, *args, **kwargs: renew(before[-1:], *args, **kwargs)):
+        yield
+
+
+def _waits_without_rows() -> AbstractContextManager[None]:
+    return _sql(("runs_parked", "SELECT wait.value FROM", "SELECT NULL FROM"))
+
+
+def _doubtful_ends() -> AbstractContextManager[None]:
+    async def nothing(_: Settler) -> None:
+        """Write nothing."""
+
+    return mock.patch.object(Settler, "write_again", nothing)
+
+
 SETTLE = "settle without the lease check"
 
 
@@ -164,5 +215,12 @@ MUTATIONS: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str, s
     "the stop waits for the heartbeat": (_joined, "stop_hangs", "heartbeat"),
     "every cancellation is a release": (_any_cancellation, "free_loop", "cancellation"),
     "attempts outlive the lease": (_unguarded, "false_loss", "silence"),
+    "a turn of a feeder without the turn before it": (_no_turn_before, "turn_hole", "unseen failover"),
+    "a heartbeat of any process with the id": (_any_birth, "worker_unknown", "unseen ids"),
+    "attempts go on in a new era": (_attempts_kept, "write_lost", "failover"),
+    "a sweep does not wait in a new era": (_sweeping_at_once, "false_loss", "failover"),
+    "a worker forgets its earlier ids": (_one_earlier_id, "false_loss", "failover"),
+    "a run parks although the row of its wait is lost": (_waits_without_rows, "not_drained", "unseen failover"),
+    "ends that must not be lost are not written again": (_doubtful_ends, "started_twice", "unseen failover"),
 }
 """Each with how it is made, the invariant that finds it, and the profile of faults in which it does."""

@@ -29,9 +29,11 @@ import redrive.stores.drivers.sqlite.write_queue
 import redrive.stores.values.rng
 from redrive import App, CatchRequest, Context, Snooze
 from redrive.clock import Clock
+from redrive.engine.origin import is_feeder
 from redrive.engine.records import Process as Described
 from tests.simulation.database import SimulatedConnection
 from tests.simulation.faults import AT_MOST_ONCE, HEARTBEAT, LEASE
+from tests.simulation.flows import declare
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.threads import Future, Queues, SimulatedThreadPool, Threads
 
@@ -39,6 +41,9 @@ __all__ = ["CRON", "LIMIT", "LIMITED", "ProcessClock", "app", "forget", "simulat
 
 CRON, EVERY = "tick", 2
 """The cron of the fleet, and the seconds between two of its occurrences."""
+
+REFRESH = "renewed"
+"""The refresh of the fleet."""
 
 LIMITED, LIMIT = "narrow", 1
 """The queue with a limit, and how many of its attempts may run at once."""
@@ -67,17 +72,25 @@ class ProcessClock(Clock):
         await redrive.clock.SystemClock.asleep(self, seconds)  # type: ignore[arg-type]
 
 
-def app(perform: Any) -> App:
+def app(perform: Any, *, flows: bool = False) -> App:
     """Create the app of one process.
 
     Args:
         perform: function that receives the calls of the handlers.
+        flows: declare a topic, workflows and a refresh, too.
 
     Returns:
         The app; all processes have the same tasks."""
     made = App("memory://", heartbeat_every=HEARTBEAT, lease_for=LEASE, keep_for="forever")
     made.queue(LIMITED, concurrency=LIMIT)
+    _declare_tasks(made, perform)
+    if flows:
+        declare(made, perform)
+    made.check()
+    return made
 
+
+def _declare_tasks(made: App, perform: Any) -> None:
     @made.task(retry="2 500ms")
     async def plain(number: int, ctx: Context) -> int:
         return await perform.asleep(ctx, number)
@@ -108,6 +121,7 @@ def app(perform: Any) -> App:
 
     @made.task(retry="2 500ms")
     async def booked(number: int, ctx: Context) -> None:
+        await perform.begin(ctx)
         async with ctx.transaction() as connection:
             await perform.book(ctx, number, connection)
 
@@ -115,13 +129,20 @@ def app(perform: Any) -> App:
     async def tick(ctx: Context) -> None:
         perform.tick(ctx)
 
-    made.check()
-    return made
-
 
 def snooze() -> Exception:
     """Return what a handler raises that asks to be called later."""
     return Snooze("300ms")
+
+
+def topic(used: App) -> Any:
+    """Return the topic of the fleet."""
+    return used.topics.declared["news"]
+
+
+def is_endless(row: Any) -> bool:
+    """Return True for a job that has a successor for ever, or never ends."""
+    return row.task in (CRON, REFRESH) or is_feeder(row.origin)
 
 
 def forget(used: App) -> None:
@@ -159,7 +180,7 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
 
     def here() -> Described:
         process = scheduler.current.process
-        return Described("host", process.number, "born")
+        return Described("host", process.number, f"born {process.number}")
 
     def is_gone(described: Described) -> bool:
         return simulation.is_gone(described.pid)

@@ -28,6 +28,13 @@ FOUND = {
     "the stop waits for the heartbeat": 1,
     "every cancellation is a release": 0,
     "attempts outlive the lease": 0,
+    "a turn of a feeder without the turn before it": 35,
+    "a heartbeat of any process with the id": 40,
+    "attempts go on in a new era": 14,
+    "a sweep does not wait in a new era": 15,
+    "a worker forgets its earlier ids": 20,
+    "a run parks although the row of its wait is lost": 19,
+    "ends that must not be lost are not written again": 16,
 }
 """The seed that found it last, which is tried first; the others follow."""
 
