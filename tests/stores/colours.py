@@ -19,6 +19,7 @@ import pytest
 COLOURS = ("sync", "async")
 
 BOTH = {
+    "test_a_survey_knows_whether_jobs_behind_it_can_be_deleted",
     "test_an_equal_operation_is_not_started_twice",
     "test_a_group_is_muted_until_it_fails_again",
     "test_a_batch_that_failed_is_tried_again",
@@ -74,6 +75,7 @@ BOTH = {
 """Tests that use PostgreSQL in both colours."""
 
 TURSO = {
+    "test_a_survey_knows_whether_jobs_behind_it_can_be_deleted",
     "test_each_of_many_jobs_has_its_own_payload",
     "test_a_batch_that_failed_is_tried_again",
     "test_a_check_returns_the_lost_leases",

@@ -16,10 +16,10 @@ SELECT value FROM redrive_meta WHERE key = :key::text
 
 -- name: schema_version
 -- Return the schema version of this database, and the oldest version with code that can work with it, as key and value.
--- A worker asks from time to time.
+-- A worker asks from time to time. An error names the table, which may be that of another program.
 -- transaction: none
 -- both
-SELECT key, value FROM redrive_meta WHERE key IN ('schema', 'compatible')
+SELECT redrive_meta.key, redrive_meta.value FROM redrive_meta WHERE redrive_meta.key IN ('schema', 'compatible')
 
 -- name: schema_put
 -- Write the schema version of this database, and the oldest version with code that can work with it.

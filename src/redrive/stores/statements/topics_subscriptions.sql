@@ -18,10 +18,9 @@ WHERE EXISTS (
     WHERE shard.topic = subscription.topic AND shard.subscription = subscription.name
 ) AND NOT EXISTS (
     SELECT FROM redrive_shards AS shard
-    WHERE shard.topic = subscription.topic AND shard.subscription = subscription.name AND NOT EXISTS (
-        SELECT FROM redrive_jobs AS job
-        WHERE job.id = shard.job_id AND job.state IN ('ready', 'running', 'waiting')
-    )
+    WHERE shard.topic = subscription.topic AND shard.subscription = subscription.name
+        -- As a value, so that each job is found by its id: a join might read all jobs.
+        AND ((SELECT state FROM redrive_jobs WHERE id = shard.job_id) IN ('ready', 'running', 'waiting')) IS NOT TRUE
 )
 
 -- name: shards_lock

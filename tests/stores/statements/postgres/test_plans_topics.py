@@ -101,7 +101,8 @@ ASKED: dict[str, dict[str, str]] = {
     "topic_size": {"count": "1001"},
     "topics_names": {},
     "topics_sizes": {"count": "1001"},
-    "cluster": {},
+    "cluster": {"key": "'cluster'"},
+    "subscriptions_ready": {},
 }  # fmt: skip
 """The statements, with the values of each."""
 

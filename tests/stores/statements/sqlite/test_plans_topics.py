@@ -67,7 +67,7 @@ def _asked(last: int) -> dict[str, dict[str, object]]:
         "subscription_put": {"ordering": "strict", "dead": "hold", "types": None, "shards": 1},
         "topic_edge": {"id": None, "at": None}, "topic_edge, id": {"id": last // 2, "at": None},
         "topic_edge, instant": {"id": last - 100, "at": T0},
-        "topic_size": {"count": 501}, "topics_names": {}, "cluster": {},
+        "topic_size": {"count": 501}, "topics_names": {}, "cluster": {"key": "cluster"}, "subscriptions_ready": {},
     }  # fmt: skip
 
 
