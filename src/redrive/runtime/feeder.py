@@ -320,26 +320,10 @@ class Feeder:
 
     async def _turn(self, reading: Reading | None, *, closes: bool = False) -> Turned:
         """Write the progress, and read."""
-        diverted, effects = tuple(self.calls.diverted), tuple(self.calls.effects)
-        at_id, ended = self.calls.window.at_id, self.calls.window.ended
-        done_id, unfinished = self.calls.window.beyond()
-        progress = FeedProgress(
-            epoch=self._here.epoch,
-            at_id=at_id,
-            done_id=done_id,
-            unfinished=tuple(unfinished),
-            turn=self._here.turns + 1,
-            closes=closes,
-            diverted=tuple(each for each, _ in diverted),
-            effects=effects,
-            done=tuple(self.calls.passed),
-            stuck=None if self._stuck is None else (self._stuck[0].id, self._stuck[1]),
-            healthy=not self._healthy and at_id >= self.calls.redelivered_until,
-            resting=not self.calls.tasks and not self.calls.window.waiting,
-        )
+        diverted, ended, progress = tuple(self.calls.diverted), self.calls.window.ended, self._progress(closes=closes)
         failpoints.at("before_feed")
         # Events that handlers have published, and jobs that are due at once, wake other workers.
-        wakes = bool(effects or diverted)
+        wakes = bool(progress.effects or diverted)
         try:
             turned = await self._stored(
                 lambda: replace(
@@ -351,11 +335,11 @@ class Feeder:
         except feed.DeliveryLost as error:
             # The events are delivered again, with their effects. Until the shard is read again, each turn fails alike.
             log.warning("delivering %s begins again: %s", self._subscription.name, error)
-            del self.calls.diverted[: len(diverted)], self.calls.effects[: len(effects)]
+            del self.calls.diverted[: len(diverted)], self.calls.effects[: len(progress.effects)]
             self._moved = True
             return Turned(self._here, moved=True)
         failpoints.at("after_feed")
-        del self.calls.diverted[: len(diverted)], self.calls.effects[: len(effects)]
+        del self.calls.diverted[: len(diverted)], self.calls.effects[: len(progress.effects)]
         self._done.difference_update(progress.done)
         self.calls.passed.difference_update(progress.done)
         self.calls.passed.update(each.event_id for each, _ in diverted if each.outcome is not None)
@@ -372,6 +356,25 @@ class Feeder:
         self.calls.report(diverted, turned.settled)
         self._take(turned, reading)
         return turned
+
+    def _progress(self, *, closes: bool) -> FeedProgress:
+        """Return the progress that the next turn writes."""
+        at_id = self.calls.window.at_id
+        done_id, unfinished = self.calls.window.beyond()
+        return FeedProgress(
+            epoch=self._here.epoch,
+            at_id=at_id,
+            done_id=done_id,
+            unfinished=tuple(unfinished),
+            turn=self._here.turns + 1,
+            closes=closes,
+            diverted=tuple(each for each, _ in self.calls.diverted),
+            effects=tuple(self.calls.effects),
+            done=tuple(self.calls.passed),
+            stuck=None if self._stuck is None else (self._stuck[0].id, self._stuck[1]),
+            healthy=not self._healthy and at_id >= self.calls.redelivered_until,
+            resting=not self.calls.tasks and not self.calls.window.waiting,
+        )
 
     def _take(self, turned: Turned, reading: Reading | None) -> None:
         """Add the events of a page to the window."""
