@@ -34,7 +34,8 @@ from benchmarks.viewers import served
 from redrive.app.app import App
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter, Hold
-from redrive.operate.table import sections
+from redrive.operate import navigation
+from redrive.operate.table import ROWS
 from redrive.stores.operations import admin, queues
 
 if TYPE_CHECKING:
@@ -224,7 +225,8 @@ def _pages(large: _Large, chosen: argparse.Namespace) -> None:
         newest = app.jobs.select(Filter(limit=1))[0].id
     states = [f"/jobs?q=state:{state}" for state in State]
     rare = ["/jobs?q=task:nothing", "/jobs?q=error:nothing", "/jobs?q=queue:q3+state:dead"]
-    paths = [*(path for _, path in sections()), *states, *rare, f"/jobs/{newest}", "/queues/q0"]
+    paths = [each.path for _, entries in navigation.groups(ROWS) for each in entries]
+    paths = [*paths, *states, *rare, f"/jobs/{newest}", "/queues/q0"]
     with (
         tempfile.TemporaryDirectory(dir=chosen.home) as folder,
         served(large.subject, Path(folder)) as (process, client),

@@ -77,7 +77,7 @@ def test_each_number_is_always_there(app: redrive.App):
     assert (0, 0, None, 0) == (none["due"], none["running"], none["mean_seconds"], none["slots_wanted"])
     assert (8, 30.0, None, 2) == (both["due"], both["target_seconds"], both["queue"], both["slots_wanted"])
     assert [False] * 3 == [each["capped"] for each in (mail, none, both)]
-    assert "started within 1h" in client.get("/autoscale?target=1h").text
+    assert "started within 1\N{NO-BREAK SPACE}h" in client.get("/autoscale?target=1h").text
 
 
 @pytest.mark.parametrize("target", ["0s", "soon", "-1s"])

@@ -258,8 +258,11 @@ def test_first_columns_stay_in_sight_on_narrow_screens(visit: Visit, full: Site)
     assert "rgba(0, 0, 0, 0)" != name.evaluate("each => getComputedStyle(each).backgroundColor")
 
 
-_REFRESH = "htmx.ajax('GET', location.href, {target: '#content', select: '#content', swap: 'morph:outerHTML'})"
-"""The refresh of `redrive.js`, now."""
+def _refresh(page: Page) -> None:
+    """Let the page read itself again, as after a change."""
+    with page.expect_response(page.url):
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_timeout(200)
 
 
 def test_a_refresh_changes_a_page_in_place(visit: Visit, full: Site):
@@ -267,7 +270,7 @@ def test_a_refresh_changes_a_page_in_place(visit: Visit, full: Site):
     page = visit(full, viewport={"width": 360, "height": 800}).open("/jobs")
     table = page.locator(".scroll")
     scrolled = table.evaluate("each => { each.scrollLeft = 10000; return each.scrollLeft }")
-    page.evaluate(_REFRESH)
+    _refresh(page)
 
     assert scrolled > 100
     assert scrolled == table.evaluate("each => each.scrollLeft")
@@ -276,7 +279,7 @@ def test_a_refresh_changes_a_page_in_place(visit: Visit, full: Site):
     page.goto("/jobs/2")
     details = page.locator("#content details").first
     details.evaluate("each => each.open = true")
-    page.evaluate(_REFRESH)
+    _refresh(page)
 
     assert details.evaluate("each => each.open")
 
@@ -290,7 +293,7 @@ def test_reading_and_acting_work_without_javascript(visit: Visit, site: Site):
     for path in _pages(full=True):
         page.goto(path)
         assert page.locator("h1").inner_text(), path
-        assert re.search(r"in \d+ [smhd]\b", page.locator("header").inner_text()) is None
+        assert not page.locator(".script").filter(visible=True).count(), path
 
     page.goto("/jobs/2")
     page.click("button[value=retry]")
@@ -299,7 +302,7 @@ def test_reading_and_acting_work_without_javascript(visit: Visit, site: Site):
     page.click("button[value=pause]")
     expect(page.locator("main")).to_contain_text("Paused since")
     page.goto("/jobs?q=state:dead+id:4,6,7")
-    page.click("summary")
+    page.click("main summary")
     page.click("button[value=redrive]")
     expect(page.locator("h1")).to_have_text("Redrive 2 jobs?")
     page.click("button[value=redrive]")
@@ -330,7 +333,8 @@ def test_pages_programs_and_the_command_line_show_the_same_numbers(visit: Visit,
     waits = [span(timedelta(seconds=each["waits_seconds"])) for each in data]
     rules = [each["rule"] for each in data]
     assert (["20ms", "40ms", "1h"], ["backoff", "backoff", "hint"]) == (waits, rules)
-    assert (ran, waits) == ([row[2] for row in table], [row[5] for row in table])
+    plain = [[cell.replace("\N{NO-BREAK SPACE}", "").replace("min", "m") for cell in row] for row in table]
+    assert (ran, waits) == ([row[2] for row in plain], [row[5] for row in plain])
     assert ran == re.findall(r"attempt \d ran (\S+):", picture)
     expected = [f"delay {wait}, chosen by {rule}" for wait, rule in zip(waits, rules, strict=True)]
     assert expected == [tip.partition(";")[0] for tip in tips]
@@ -338,7 +342,7 @@ def test_pages_programs_and_the_command_line_show_the_same_numbers(visit: Visit,
     assert [(each["number"], each["rule"], each["waits_seconds"]) for each in history] == [
         (1, "backoff", 0.02), (2, "backoff", 0.04), (3, "hint", 3600.0)
     ]  # fmt: skip
-    assert re.fullmatch(r"in 5\d m", page.locator("time[data-relative]").first.inner_text())
+    assert re.fullmatch(r"in 5\d\smin", page.locator("main time[data-relative]").first.inner_text())
 
 
 @pytest.mark.realtime
@@ -680,7 +684,7 @@ def test_an_operation_shows_its_progress_and_is_stopped_and_undone(visit: Visit,
     page.click("button[value=stop]")
     # The page itself may show the state before the answer to the form has replaced it.
     expect(page.locator(".note")).to_have_text(f"operation {number} is stopped")
-    expect(page.locator("h1 .status")).to_have_text("stopped")
+    expect(page.locator(".title .status")).to_have_text("stopped")
     done = site.do(lambda work: work.app.operations.get(number).done)
 
     assert 0 < done < 5000
@@ -831,14 +835,14 @@ def test_developers_log_in_by_a_link_that_works_once(browser: Browser, full: Sit
         page.fill("[name='arg.password']", "open sesame")
         page.fill("[name=delay]", "1h")
         page.click("button[value=enqueue]")
-        expect(page.locator("h1")).to_contain_text("scheduled")
+        expect(page.locator(".title")).to_contain_text("scheduled")
         job = page.url
         page.goto("/dev")
         page.fill("[name=by]", "1h")  # without a span the clock is set to what is due next, such as the cron
         page.click("button[value=jump]")
         expect(page.locator(".note")).to_have_text("the clock was advanced by 1h")
         page.goto(job)
-        expect(page.locator("h1")).to_contain_text("succeeded")
+        expect(page.locator(".title")).to_contain_text("succeeded")
     finally:
         first.close()
         second.close()

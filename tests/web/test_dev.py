@@ -230,7 +230,7 @@ def test_the_page_shows_the_form_of_a_task(server: Server):
     text = server.developer.get("/dev?task=charge").text
     data = server.developer.get("/api/v1/dev?task=charge").json()
 
-    assert 'class="dev"' in text
+    assert 'class="instance dev"' in text
     assert 'name="arg.payment"' in text
     assert ["charge", "checkout", "nightly"] == data["tasks"]
     assert "arg." not in server.developer.get("/dev?task=nightly").text

@@ -260,14 +260,14 @@ def test_every_template_is_free_of_exceptions():
 
 
 def test_the_scripts_of_the_dashboard_are_short():
-    """All scripts that are not vendored have at most 150 lines of code together, without comments, of usual length."""
+    """All scripts that are not vendored have at most 200 lines of code together, without comments, of usual length."""
     from importlib import resources
 
     folder = resources.files("redrive.web") / "static"
     own = [line for each in folder.iterdir() if each.name.endswith(".js") for line in each.read_text().splitlines()]
     code = [line for line in own if line.strip() and not line.lstrip().startswith("//")]
 
-    assert 100 < len(code) <= 150
+    assert 100 < len(code) <= 200
     assert [] == [line for line in own if len(line) > 120]
 
 
@@ -301,7 +301,7 @@ def test_the_overview_shows_what_ended(client: Client):
     assert [48, 72, 90] == [
         len(client.get(f"/api/v1/overview?span={each}").json()["history"]["moments"]) for each in ("8h", "3d", "90d")
     ]
-    assert 2 == client.get("/").text.count('class="bars"')
+    assert 2 == client.get("/").text.count('class="chart"')
     assert {"charge"} == {each["task"] for each in data["groups"]}
 
 
@@ -485,11 +485,11 @@ def test_a_dead_job_is_run_now(app: redrive.App, client: Client):
 def test_a_refresh_of_another_page_takes_no_note(client: Client):
     """The note of an action waits for the page that follows, while open pages of the same browser are read again."""
     client.post("/queues/shelf", data={"action": "pause"})
-    refreshed = client.get("/jobs", headers={"HX-Request": "true"}).text
+    refreshed = client.get("/jobs", headers={"Redrive-Refresh": "1"}).text
 
-    assert 'class="note"' not in refreshed
-    assert '<p class="note" role="status">queue shelf is paused' in client.get("/queues/shelf").text
-    assert 'class="note"' not in client.get("/queues/shelf").text
+    assert 'role="status"' not in refreshed
+    assert "<span>queue shelf is paused" in client.get("/queues/shelf").text
+    assert 'role="status"' not in client.get("/queues/shelf").text
 
 
 def test_a_stale_page_changes_nothing(app: redrive.App, client: Client):
@@ -594,7 +594,7 @@ def test_commands_of_pages_are_quoted_for_a_shell(app: redrive.App, client: Clie
     app.tasks["table"].track("a; $(reboot)", "example.org", "")  # type: ignore[attr-defined]
     app.queue("two words").pause()
     page = client.get(path)
-    commands = re.findall(r'<p class="command"><code>(.*)</code>', page.text)
+    commands = re.findall(r'<p class="command"><code>(.*?)</code>', page.text)
 
     assert words == [each for each in shlex.split(html.unescape(commands[-1])) if each not in {"redrive", "shop:app"}]
 

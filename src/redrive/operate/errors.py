@@ -13,7 +13,7 @@ from redrive.engine.commands import command
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Count, Filter, WorkerRecord
 from redrive.operate import jobs
-from redrive.operate.charts import bars
+from redrive.operate.charts import sparks
 from redrive.operate.charts.svg import Picture
 from redrive.operate.exchange import MOST_ITEMS, Form, Id, Moved, Page, Refusal, Request, Site, path_to
 from redrive.operate.vitals import vitals
@@ -85,7 +85,7 @@ class GroupLine(msgspec.Struct, frozen=True, gc=False):
     def picture(self) -> Picture:
         """The failures by hour, as a small picture."""
         sentence = f"{self.failures:,} failures in 24 hours, {self.hours[-1]:,} in the present hour"
-        return bars.draw([""] * len(self.hours), {"retried": self.hours}, sentence, width=96, height=18, small=True)
+        return sparks.bars("retried", self.hours, sentence, width=96)
 
 
 class ErrorList(msgspec.Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -12,8 +12,8 @@ import msgspec
 
 from redrive.app.protocol import Procedure
 from redrive.engine.counters import BUCKETS, percentile
-from redrive.engine.explain import span
-from redrive.operate.charts import bars
+from redrive.operate.charts import axes, plots, sparks
+from redrive.operate.charts.axes import Axis
 from redrive.operate.charts.svg import Picture
 from redrive.operate.exchange import Request, Site
 from redrive.stores.operations import counters
@@ -109,7 +109,7 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
     def picture(self) -> Picture:
         """The bars, as a small picture."""
         sentence = f"{self.ended.total:,} attempts ended, {self.ended.died:,} of them with the death of their job"
-        return bars.draw([""] * len(self.bars), {"ended": self.bars}, sentence, width=120, height=18, small=True)
+        return sparks.bars("ended", self.bars, sentence)
 
 
 class History(msgspec.Struct, frozen=True, gc=False):
@@ -125,32 +125,23 @@ class History(msgspec.Struct, frozen=True, gc=False):
     ended: Ended
     moments: tuple[Moment, ...]
 
-    @property
-    def throughput(self) -> Picture:
-        """The ended attempts, as a picture."""
+    def throughput(self, zone: tzinfo) -> Picture:
+        """Draw the ended attempts, with times in a zone."""
         shown = {"succeeded": "succeeded", "retried": "retried", "dead": "died", "cancelled": "cancelled"}
         series = {name: [getattr(each.ended, field) for each in self.moments] for name, field in shown.items()}
         ended = self.ended
         words = f"{ended.succeeded:,} attempts succeeded, {ended.retried:,} were retried, {ended.died:,} jobs died"
-        return bars.draw(self._labels, series, f"Ended attempts in the last {self.span}: {words}")
+        return plots.columns(self._axis(zone), series, f"Ended attempts in the last {self.span}: {words}")
 
-    @property
-    def oldest(self) -> Picture:
-        """The time since which the first due job was due, as a picture."""
-        ages = [each.oldest_seconds or 0.0 for each in self.moments]
-        longest = span(timedelta(seconds=max(ages)))
-        sentence = f"Longest time that a due job had waited, in the last {self.span}: at most {longest}"
-        return bars.draw(
-            self._labels,
-            {"waiting": ages},
-            sentence,
-            words=lambda value: span(timedelta(seconds=value)) if value else "0",
-        )
+    def oldest(self, zone: tzinfo) -> Picture:
+        """Draw the time since which the first due job was due."""
+        ages = [None if each.due is None else each.oldest_seconds or 0.0 for each in self.moments]
+        longest = max((each for each in ages if each is not None), default=0.0)
+        sentence = f"Longest time that a due job had waited, in the last {self.span}: at most {axes.took(longest)}"
+        return plots.area(self._axis(zone), "waiting", ages, sentence, scale=plots.spans(longest))
 
-    @property
-    def _labels(self) -> list[str]:
-        form = "%H:%M" if self.span in {Span.HOUR, Span.HOURS} else "%d %b %H:%M" if self.span is Span.DAYS else "%d %b"
-        return [each.at.strftime(form) for each in self.moments]
+    def _axis(self, zone: tzinfo) -> Axis:
+        return axes.times([each.at for each in self.moments], timedelta(seconds=self.width_seconds), zone)
 
 
 Past: TypeAlias = tuple[History, dict[str, Pace], tuple[Pace, ...]]

@@ -20,7 +20,7 @@ in `redrive.cli.text`. The JSON API, its OpenAPI document and ``--url`` follow f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
 from types import UnionType
 from typing import Any, Final
@@ -109,7 +109,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 
 # The sections of pages that are not named like them.
-_SECTIONS: Final = {"": "Overview", "health": "Overview", "autoscale": "Queues", "problems": ""}
+_SECTIONS: Final = {"": "Overview", "health": "Checks", "autoscale": "Queues", "problems": ""}
 
 
 def _view(  # noqa: PLR0917 - the columns of a row
@@ -301,15 +301,6 @@ ROWS: Final = (
     _view("", "/problems/{name}", problems.problem_type, "problem_type.html", problems.ProblemType),
     _view("jobs audit", "/audit", audit.audit_list, "audit.html", audit.AuditList, Newest, items="items"),
 )
-
-
-def sections(routes: Sequence[Row] = ROWS) -> Iterator[tuple[str, str]]:
-    """Return the name and the path of each entry of the navigation."""
-    seen = set()
-    for route in routes:
-        if route.section and route.section not in seen:
-            seen.add(route.section)
-            yield route.section, route.path
 
 
 def _nullable(row: Row) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
@@ -10,6 +11,7 @@ from http import HTTPStatus
 from itertools import groupby
 from typing import Final
 from urllib.parse import quote, unquote
+from zoneinfo import ZoneInfo
 
 import msgspec
 from starlette.applications import Starlette
@@ -24,13 +26,16 @@ from redrive.app.protocol import Procedure, arun
 from redrive.errors import RedriveError
 from redrive.errors.foreign import trace
 from redrive.observe.logs import Block, logger
+from redrive.operate import navigation
+from redrive.operate.charts.axes import took
 from redrive.operate.dev import ROWS as DEV_ROWS
 from redrive.operate.exchange import Answer, Moved, Note, Page, Refusal, Request, Role, Site, User
+from redrive.operate.navigation import Beside
 from redrive.operate.problems import refusal_of
-from redrive.operate.table import ROWS, Row, sections
+from redrive.operate.table import ROWS, Row
 from redrive.stores.query import Operation
 from redrive.stores.store import Store
-from redrive.web import api, guard, once, openapi
+from redrive.web import api, guard, once, openapi, zones
 from redrive.web.api import API
 from redrive.web.auth import Auth, Credentials, NoAuth, Proxy, Resolver, Users
 from redrive.web.carrier import Carrier
@@ -40,7 +45,7 @@ from redrive.web.peers import Peers, counted, peer_of
 from redrive.web.probes import WebProbes
 from redrive.web.reading import headers_of, is_api, path_of, prefix_of, read_form, read_request, request_id
 from redrive.web.rendering import ASSETS, asset, render
-from redrive.web.sessions import Sessions, set_cookie
+from redrive.web.sessions import LASTS, Sessions, set_cookie
 from redrive.web.streams import Streams
 from redrive.web.throttle import Throttle
 
@@ -52,8 +57,14 @@ NOTED: Final = 10
 #: The key in the scope of a request that is False if the server cannot keep a stream open.
 STREAMS: Final = "redrive.streams"
 
+#: The header of a request that an open page sends to be read again.
+REFRESH: Final = "redrive-refresh"
+
 _COOKIE: Final = "redrive_session"
 _NOTE: Final = "redrive_note"
+
+# The key in the scope of a request of its sender, after authentication.
+_USER: Final = "redrive.user"
 
 Endpoint = Callable[[HttpRequest], Awaitable[Response]]
 
@@ -101,6 +112,7 @@ class Dashboard:
             HttpRoute("/live", self.guarded(self._live)),
             HttpRoute("/login", self.guarded(self._login), methods=["GET", "POST"]),
             HttpRoute("/login/{token}", self.guarded(self._follow_link)),
+            HttpRoute("/zone", self.guarded(self._set_zone), methods=["POST"]),
             HttpRoute("/logout", self.guarded(self._logout), methods=["POST"]),
             HttpRoute(API + openapi.DOCUMENT, self.guarded(self._openapi)),
         ]
@@ -178,7 +190,10 @@ class Dashboard:
             return _json(Note("this can be done; nothing was changed", dry_run=True))
         if isinstance(answer, Moved):
             return self._moved(request, given, answer)
-        return self._page(request, given, route, answer)
+        if is_api(request):
+            return self._data(given, answer)
+        counts = await arun(self._site.app.store, navigation.beside(self._site))
+        return self._page(request, given, route, answer, counts)
 
     async def _answer(self, route: Row, given: Request) -> Answer | None:
         """Run a page or an action; return None for an action that was only checked."""
@@ -196,6 +211,7 @@ class Dashboard:
         else:
             found = self._auth.identify(credentials)
         if isinstance(found, User):
+            request.scope[_USER] = found
             return found
         if isinstance(found, str):
             return RedirectResponse(found, HTTPStatus.SEE_OTHER)
@@ -223,30 +239,45 @@ class Dashboard:
 
     # ----------------------------------------------------------------------------------------------------- responses
 
-    def _page(self, request: HttpRequest, given: Request, route: Row, page: Page) -> Response:
-        if is_api(request):
-            if page.refusal is not None:
-                raise page.refusal
-            following = api.link_of(given, page)
-            return _json(page.data, headers={} if following is None else {"Link": following})
+    @staticmethod
+    def _data(given: Request, page: Page) -> Response:
+        if page.refusal is not None:
+            raise page.refusal
+        following = api.link_of(given, page)
+        return _json(page.data, headers={} if following is None else {"Link": following})
+
+    def _page(
+        self, request: HttpRequest, given: Request, route: Row, page: Page, counts: Mapping[str, Beside]
+    ) -> Response:
         # A note is outside of what the refresh of an open page takes from an answer; it waits for the next page.
-        note = "" if "hx-request" in request.headers else unquote(request.cookies.get(_NOTE, ""))
-        values = {
-            "title": page.title,
-            "data": page.data,
+        note = "" if REFRESH in request.headers else unquote(request.cookies.get(_NOTE, ""))
+        place = next((each.path for each in self._routes if each.section == route.section), "/")
+        frame = self._frame(request) | {
             "section": route.section,
-            "sections": tuple(sections(self._routes)),
-            "here": dict(sections(self._routes)).get(route.section or "", "/"),
+            "home": "" if route.path == place else place,
+            "counterpart": place if route.section else "/",
+            "counts": counts,
             "note": note,
-            "has_login": isinstance(self._auth, Users),
-            "streams": request.scope.get(STREAMS, True),
         }
-        response = Response(
-            render(route.template or "", self._site, given, values), page.status, media_type="text/html"
-        )
+        values = frame | {"title": page.title, "data": page.data}
+        html = render(route.template or "", self._site, given, values, _zone(request))
+        response = Response(html, page.status, media_type="text/html")
         if note:
             response.delete_cookie(_NOTE, path=given.prefix or "/")
         return response
+
+    def _frame(self, request: HttpRequest) -> dict[str, object]:
+        """Return what the frame of each page shows."""
+        return {
+            "section": "",
+            "home": "",
+            "counterpart": "/",
+            "sections": tuple(navigation.groups(self._routes)),
+            "counts": {},
+            "note": "",
+            "has_login": isinstance(self._auth, Users),
+            "streams": request.scope.get(STREAMS, True),
+        }
 
     def _moved(self, request: HttpRequest, given: Request, moved: Moved) -> Response:
         log.info("%s %s: %s", given.actor, given.path, moved.note)
@@ -276,9 +307,10 @@ class Dashboard:
         if is_api(request):
             problem = api.problem_of(refusal, prefix=prefix, path=quote(path), request_id=name)
             return _json(problem, refusal.status, refusal.headers, "application/problem+json")
-        given = Request(request.method, path, User("", Role.READ), prefix)
-        values = {"title": refusal.status.phrase, "detail": refusal.detail, "status": refusal.status.value}
-        html = render("problem.html", self._site, given, values)
+        user = request.scope.get(_USER)
+        given = Request(request.method, path, user or User("", Role.READ), prefix)
+        values = self._frame(request) | {"title": refusal.status.phrase, "detail": refusal.detail, "known": user}
+        html = render("problem.html", self._site, given, values, _zone(request))
         return Response(html, refusal.status, refusal.headers, media_type="text/html")
 
     async def _unknown(self, request: HttpRequest, error: Exception) -> Response:
@@ -287,6 +319,9 @@ class Dashboard:
                 allowed = dict(error.headers or {})
                 detail = f"{path_of(request)!r} has the methods {allowed.get('Allow')}, and no {request.method[:20]!r}"
                 raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, detail, allowed)
+            if not is_api(request):
+                with contextlib.suppress(Refusal):
+                    await self._user(request)  # a user sees the page in its frame
             raise Refusal(HTTPStatus.NOT_FOUND, f"there is no page {path_of(request)!r} here")
 
         return await self.guarded(refuse)(request)
@@ -323,9 +358,11 @@ class Dashboard:
             raise Refusal(HTTPStatus.UNAUTHORIZED, "open the link that redrive dev has printed in its terminal")
         after = guard.own_path(request.query_params.get("next"))
         given = Request(request.method, "/login", User("", Role.READ), prefix_of(request))
+        values = self._frame(request) | {"lasts": took(LASTS.total_seconds())}
         if request.method == "GET":
             return Response(
-                render("login.html", self._site, given, {"after": after, "problem": ""}), media_type="text/html"
+                render("login.html", self._site, given, values | {"after": after, "problem": ""}),
+                media_type="text/html",
             )
         form, sender = await read_form(request), self._sender(request)
         name = form.get("name", "")
@@ -333,7 +370,7 @@ class Dashboard:
         user = await self._throttle.login(name, counted(sender), check)
         if user is None:
             log.warning("login of %s from %s refused", name[:100], sender)
-            values = {"after": after, "problem": "The name or the password is wrong."}
+            values |= {"after": after, "problem": "The name or the password is wrong."}
             html = render("login.html", self._site, given, values)
             return Response(html, HTTPStatus.UNAUTHORIZED, media_type="text/html")
         response = RedirectResponse(f"{given.prefix}{guard.own_path(form.get('next'))}", HTTPStatus.SEE_OTHER)
@@ -357,6 +394,18 @@ class Dashboard:
         await self._sessions.begin(request, response, next(iter(self._auth.accounts)))
         return response
 
+    async def _set_zone(self, request: HttpRequest) -> Response:
+        """Keep the zone in which a browser shows times, in a cookie."""
+        form = await read_form(request)
+        name = form.get("zone", "").strip()
+        zone = zones.zone_of(name)
+        if zone is None:
+            raise Refusal(HTTPStatus.BAD_REQUEST, f"{name[:40]!r} is no time zone: write one such as Europe/Kyiv")
+        there = f"{prefix_of(request)}{guard.own_path(form.get('next'))}"
+        response = RedirectResponse(there, HTTPStatus.SEE_OTHER)
+        set_cookie(request, response, zones.COOKIE, quote(zone.key), zones.KEPT)
+        return response
+
     async def _logout(self, request: HttpRequest) -> Response:
         response = RedirectResponse(f"{prefix_of(request)}/login", HTTPStatus.SEE_OTHER)
         if self._sessions is not None:
@@ -369,6 +418,11 @@ class Dashboard:
             return None
         await self._open()
         return await self._sessions.name(request)
+
+
+def _zone(request: HttpRequest) -> ZoneInfo:
+    """Return the zone in which the browser of a request shows times."""
+    return zones.zone_of(unquote(request.cookies.get(zones.COOKIE, ""))) or zones.UTC
 
 
 def _by_method(endpoints: Mapping[str, Endpoint]) -> Endpoint:

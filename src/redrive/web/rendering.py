@@ -4,28 +4,43 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import mimetypes
+import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib import resources
 from typing import Final
+from zoneinfo import ZoneInfo
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 
 from redrive.clock import SystemClock
 from redrive.engine.commands import command, of_jobs
-from redrive.engine.explain import span
+from redrive.operate.charts.axes import took
 from redrive.operate.exchange import Request, Site
 from redrive.operate.filters import parse
 from redrive.version import __version__
 from redrive.visible import visible
+from redrive.web import zones
 
+_NONE: Final = Markup("&ndash;")
 _STATIC: Final = resources.files("redrive.web") / "static"
 
 #: The files that pages load; no others are served.
-ASSETS: Final = ("style.css", "theme.js", "redrive.js", "icons.svg", "vendor/htmx.js", "vendor/idiomorph.js")
+ASSETS: Final = (
+    "style.css",
+    "theme.js",
+    "redrive.js",
+    "icons.svg",
+    "vendor/idiomorph.js",
+    "vendor/inter.woff2",
+    "vendor/jetbrains-mono.woff2",
+)
+
+
+_KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "woff2": "font/woff2"}
 
 
 class Asset(msgspec.Struct, frozen=True, gc=False):
@@ -40,12 +55,21 @@ class Asset(msgspec.Struct, frozen=True, gc=False):
 def asset(name: str) -> Asset:
     """Read a file that pages load. It stays in memory, because it belongs to this version of the code."""
     content = (_STATIC / name).read_bytes()
-    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return Asset(content, "text/javascript" if name.endswith(".js") else kind, hashlib.sha256(content).hexdigest()[:12])
+    if name.endswith(".css"):
+        # An address inside of the style sheet has the digest of its own file, so that it is loaded once.
+        content = re.sub(rb'url\("([^"]+)"\)', _address, content)
+    return Asset(content, _KINDS[name.rpartition(".")[2]], hashlib.sha256(content).hexdigest()[:12])
 
 
-def render(template: str, site: Site, request: Request, values: Mapping[str, object]) -> str:
-    """Render a template for a request."""
+def _address(found: re.Match[bytes]) -> bytes:
+    name = found[1].decode()
+    return f'url("../{asset(name).digest}/{name}")'.encode()
+
+
+def render(
+    template: str, site: Site, request: Request, values: Mapping[str, object], zone: ZoneInfo = zones.UTC
+) -> str:
+    """Render a template for a request, with times in a zone."""
 
     def url(path: str) -> str:
         return f"{request.prefix}{path}"
@@ -57,17 +81,13 @@ def render(template: str, site: Site, request: Request, values: Mapping[str, obj
         """Return the address of a page of another app that is served here."""
         return f"{request.prefix.removesuffix(f'/{site.name}')}/{name}{path}"
 
-    given = {
-        "url": url,
-        "of_app": of_app,
-        "here": "/",
-        "static": static,
-        "site": site,
-        "request": request,
-        "version": __version__,
-    }
-    given["now"] = lambda: site.app.now() or SystemClock().now()
-    return _environment().get_template(template).render(given | dict(values))
+    at = getattr(values.get("data"), "at", None) or site.app.now() or SystemClock().now()
+    given = {"url": url, "of_app": of_app, "static": static, "site": site, "request": request}
+    return (
+        _environment()
+        .get_template(template)
+        .render(given | {"version": __version__, "zone": zone, "at": at} | dict(values))
+    )
 
 
 @functools.cache
@@ -79,7 +99,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"when": when, "relative": relative, "span": _span, "exact": exact, "json": _json, "shown": _shown}
+    found.filters |= {"when": when, "relative": relative, "span": _span, "json": _json, "shown": _shown}
+    found.filters |= {"offset": pass_context(lambda context, at: zones.offset(at, context["zone"]))}
     found.globals |= {"shell": command, "shell_of_jobs": _of_jobs}
     return found
 
@@ -88,34 +109,33 @@ def _of_jobs(verb: str, reference: str, q: str, **options: str | bool | None) ->
     return of_jobs(verb, reference, parse(q), **options)
 
 
-def when(instant: datetime | None) -> Markup:
-    """Write an instant as an element with its exact time."""
+@pass_context
+def when(context: Context, instant: datetime | None) -> Markup:
+    """Write an instant as an element with its time in the viewer's zone: of today without the date."""
     if instant is None:
-        return Markup("&ndash;")
-    at = instant.astimezone(UTC)
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        at.isoformat(), exact(at), at.strftime("%Y-%m-%d %H:%M:%S")
-    )
+        return _NONE
+    zone: ZoneInfo = context["zone"]
+    return _element(instant, zone, zones.short(instant, zone, context["at"]))
 
 
-# The text is right without JavaScript too; the script replaces it by how long ago the instant was, or how far it is.
-def relative(instant: datetime | None) -> Markup:
-    """Write an instant as an element with a text that counts down."""
+# The script replaces the text by the same words as time passes.
+@pass_context
+def relative(context: Context, instant: datetime | None) -> Markup:
+    """Write an instant as an element with how long ago it was, or how far it is, when the page was read."""
     if instant is None:
-        return Markup("&ndash;")
+        return _NONE
+    return _element(instant, context["zone"], zones.ago(instant, context["at"]), Markup(" data-relative"))
+
+
+def _element(instant: datetime, zone: ZoneInfo, text: str, more: str = "") -> Markup:
     at = instant.astimezone(UTC)
-    return Markup('<time data-relative datetime="{}" title="{}">{}</time>').format(
-        at.isoformat(), exact(at), at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Markup('<time{} datetime="{}" title="{}">{}</time>').format(
+        more, at.isoformat(), zones.exact(at, zone), text
     )
-
-
-def exact(instant: datetime) -> str:
-    """Write an instant with microseconds."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f UTC")
 
 
 def _span(seconds: float | None) -> str:
-    return "\N{EN DASH}" if seconds is None else span(timedelta(seconds=seconds))
+    return "\N{EN DASH}" if seconds is None else took(seconds)
 
 
 def _json(value: object) -> str:

@@ -1,34 +1,49 @@
 // What pages can do beyond plain HTML: live regions, relative times, the theme, keys, confirmations.
-const base = (document.querySelector("a.brand")?.getAttribute("href") || "/").replace(/\/$/, "");
-const region = document.querySelector("body:not([data-still]) [data-live]");
-const [live, confirmation, help] = ["live", "confirm", "help"].map((id) => document.getElementById(id));
+const { base } = document.body.dataset;
+const region = document.querySelector("body:not([data-still]) #content[data-live]");
+const [live, confirmation, help, main] = ["live", "confirm", "help", "main"].map((id) => document.getElementById(id));
 
 // ------------------------------------------------------------------------------------------------ live regions
 let pending = 0, last = Date.now(), state = "connecting", isPaused = store.get("redrive-live") === "off";
 function say() {
   if (!live) return;
   live.setAttribute("aria-pressed", String(!isPaused));
-  live.textContent = isPaused ? "paused" : pending && isHeld() ? "changes waiting" : state;
+  live.lastElementChild.textContent = isPaused ? "paused" : pending && isHeld() ? "changes waiting" : state;
 }
 
 // A page that changes under the eyes, the pointer or the hands of its reader would be worse than an old one.
 function isHeld() {
   const selection = document.getSelection();
-  return (selection && !selection.isCollapsed) || document.querySelector("dialog[open], [data-live] table:hover")
+  return (selection && !selection.isCollapsed) || document.querySelector("dialog[open], .menu[open], #content tr:hover")
     || document.querySelector("main :active, [data-live] :is(input:checked, input:focus, select:focus)");
 }
-function refresh() {
+async function refresh() {
   pending = isPaused || document.hidden || !isHeld() ? 0 : setTimeout(refresh, 500);
   say();
   if (isPaused || document.hidden || pending) return;
   last = Date.now();
-  htmx.ajax("GET", location.href, { target: "#content", select: "#content", swap: "morph:outerHTML" }).then(say);
+  const answer = await fetch(location.href, { headers: { "Redrive-Refresh": "1" } }).catch(() => null);
+  if (answer) show(await answer.text());
+  say();
 }
+function show(text) {
+  const found = new DOMParser().parseFromString(text, "text/html");
+  // The reader may have opened a dialog while the answer was under way: the form that it asks about must stay.
+  if (isHeld()) { changed(); return; }
+  // The session has ended: the answer is the page for the login.
+  if (!found.getElementById("content")) { location.reload(); return; }
+  for (const old of document.querySelectorAll("[data-live]")) {
+    const fresh = found.getElementById(old.id);
+    if (fresh) Idiomorph.morph(old, fresh, { callbacks: { beforeAttributeUpdated } });
+  }
+  readClock(found.getElementById("main"));
+  tick();
+}
+// Details that the reader opened stay open.
+const beforeAttributeUpdated = (name) => name !== "open";
 function changed() {
   if (!pending) pending = setTimeout(refresh, Math.max(0, 1000 - (Date.now() - last)));
 }
-// Details that the reader opened stay open.
-if (window.Idiomorph) Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name) => name !== "open";
 
 // Browsers open six connections to a server, for all tabs together. So one tab has the stream and passes on what comes.
 // It shows each second that it is there, and a tab that hears nothing for three seconds opens a stream of its own.
@@ -62,6 +77,7 @@ channel.onmessage = ({ data }) => {
   if (source && data.me < me) leave();
   if (!source) { heard = Date.now(); receive(data.what); }
 };
+if (live) live.hidden = !region;
 if (region && live) {
   offer("live", () => {
     isPaused = !isPaused;
@@ -77,44 +93,43 @@ if (region && live) {
 // -------------------------------------------------------------------------------------- how long ago, and until when
 // The clock of the server counts: the browser's clock only measures what has passed since the page was read.
 let offset = 0;
-function readClock(text) {
-  const at = /data-now="([^"]+)"/.exec(text);
-  if (at) offset = Date.parse(at[1]) - Date.now();
-}
+function readClock(page) { offset = Date.parse(page.dataset.now) - Date.now(); }
 function words(seconds) {
-  const [size, name] = [[86400, "d"], [3600, "h"], [60, "m"]].find(([size]) => seconds >= size) || [1, "s"];
-  return Math.floor(seconds / size) + " " + name;
+  const [size, name] = [[86400, "d"], [3600, "h"], [60, "min"]].find(([size]) => seconds >= size) || [1, "s"];
+  return Math.floor(seconds / size) + "\u00a0" + name;
 }
 function tick() {
   for (const each of document.querySelectorAll("time[data-relative]")) {
     const distance = (Date.parse(each.dateTime) - Date.now() - offset) / 1000;
-    each.textContent = distance > 0 ? "in " + words(Math.ceil(distance)) : words(-distance) + " ago";
+    const text = distance > 0 ? "in " + words(Math.ceil(distance)) : words(-distance) + " ago";
+    if (each.textContent !== text) each.textContent = text;
   }
 }
-readClock(document.getElementById("main").outerHTML.slice(0, 200)); tick();
-document.body.addEventListener("htmx:afterRequest", ({ detail }) => readClock(detail.xhr.responseText));
-document.body.addEventListener("htmx:afterSwap", tick);
-document.body.addEventListener("htmx:beforeSwap", ({ detail }) => {
-  // The reader may have opened a dialog while the answer was under way: the form that it asks about must stay.
-  const isLate = isHeld();
-  // The session has ended: the answer is the page for the login.
-  const isOut = detail.shouldSwap && !detail.xhr.responseText.includes('id="content"');
-  if (isLate) changed(); else if (isOut) location.reload();
-  if (isLate || isOut) detail.shouldSwap = false;
-});
+if (main.dataset.now) { readClock(main); tick(); }
 setInterval(tick, 500);
 
 // ------------------------------------------------------------------------------------------------ theme
-function offer(name, act) {
-  const button = document.getElementById(name);
-  button?.addEventListener("click", act);
-  button?.removeAttribute("hidden");
-}
+function offer(name, act) { document.getElementById(name)?.addEventListener("click", act); }
 offer("keys", () => help.showModal());
+const theme = document.getElementById("theme"), { dataset } = document.documentElement;
+function nameTheme() { if (theme) theme.lastElementChild.textContent = dataset.theme || "system"; }
 offer("theme", () => {
-  const { dataset } = document.documentElement, isDark = matchMedia("(prefers-color-scheme: dark)").matches;
-  dataset.theme = (dataset.theme ? dataset.theme === "dark" : isDark) ? "light" : "dark";
+  dataset.theme = { "": "light", light: "dark", dark: "" }[dataset.theme];
   store.set("redrive-theme", dataset.theme);
+  nameTheme();
+});
+nameTheme();
+
+// ------------------------------------------------------------------------------------ the viewer's zone, menus, copies
+const local = document.getElementById("local");
+if (local) {
+  local.value = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  local.textContent = `Local time (${local.value})`;
+}
+document.addEventListener("click", ({ target }) => {
+  for (const each of document.querySelectorAll(".menu[open]")) if (!each.contains(target)) each.open = false;
+  const text = target.closest("[data-copy]")?.parentElement.querySelector("code, pre, .last");
+  if (text) navigator.clipboard?.writeText(text.textContent);
 });
 
 // ------------------------------------------------------------------------------------------------ forms and keys
@@ -140,7 +155,10 @@ document.addEventListener("submit", (event) => {
   target.dataset.sent = "1";
   setTimeout(() => { delete target.dataset.sent; }, 3000);
 });
-const places = { o: "/", j: "/jobs", q: "/queues", w: "/workers", s: "/schedules", a: "/audit" };
+const places = {
+  o: "/", j: "/jobs", e: "/errors", r: "/runs", m: "/machines", q: "/queues", w: "/workers", s: "/schedules",
+  a: "/audit",
+};
 const letters = help.querySelector("input");
 letters.checked = store.get("redrive-keys") !== "off";
 letters.addEventListener("change", () => store.set("redrive-keys", letters.checked ? "on" : "off"));
@@ -158,6 +176,7 @@ const keys = {
   p: () => live?.click(), "/": () => document.querySelector("input[type=search]")?.focus(), "?": () => help.showModal(),
 };
 document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") document.querySelector(".menu[open]")?.removeAttribute("open");
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
   if (document.querySelector("dialog[open]") || !letters.checked) return;
   const go = isGoing && places[event.key];

@@ -4,3 +4,4 @@ const store = {
   set(key, value) { try { localStorage.setItem(key, value); } catch (_) { /* storage is switched off */ } },
 };
 document.documentElement.dataset.theme = store.get("redrive-theme") || "";
+document.documentElement.classList.add("js");
