@@ -75,6 +75,20 @@ def test_each_end_is_counted_by_its_kind():
     assert {BUCKETS.index(1.0): 7} == {place: jobs for place, jobs in enumerate(row.took) if jobs}
 
 
+def test_retries_are_counted_by_the_number_of_the_attempt():
+    """First attempts are in no such count, and those beyond the seventh are counted as the seventh."""
+    ends = [ended(Succeeded()) for _ in range(4)]
+    numbered = [
+        replace(each, closed=replace(each.closed, number=number))
+        for each, number in zip(ends, (1, 2, 7, 40), strict=True)
+    ]
+    tally = counted(*numbered)
+    (row,) = tally.rows().minutes
+
+    assert [1, 0, 0, 0, 0, 2] == row.tries
+    assert [2, 0, 0, 0, 0, 4] == rolled([row, row], T0)[0].tries
+
+
 @pytest.mark.parametrize("outcome", [Released("shut down"), Suspended(seconds(9))])
 def test_open_attempts_are_not_counted(outcome: Outcome):
     """Attempts that were given back or wait for an answer have not ended."""

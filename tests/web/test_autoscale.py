@@ -43,7 +43,7 @@ def test_slots_start_the_due_jobs_in_time(
 def test_the_mean_time_is_estimated_from_a_histogram():
     """The attempts of each bucket count with its middle, those of all tasks of the queue together."""
     took = {("mail", "send"): [0] * 7 + [3] + [0] * 9, ("mail", "read"): [0] * 16 + [1], ("slow", "x"): [1] * 17}
-    past = Throughput(NOW, NOW, (), took, ())
+    past = Throughput(NOW, NOW, (), took, {}, [], ())
 
     assert (3 * 0.75 + 3600) / 4 == mean_of(past, "mail")
     assert None is mean_of(past, "none")

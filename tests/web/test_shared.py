@@ -40,6 +40,7 @@ FILLED = [
     "/errors?task=charge&dead=1&limit=1",
     "/queues?span=8h",
     "/queues/mail/out?span=90d",
+    "/workers?span=3d",
     "/autoscale?queue=mail/out&target=30s",
     "/runs?workflow=checkout&state=ready&hold=parked&before=9&limit=1",
     "/machines/payment?state=created&after=a&limit=1",

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 #: Seconds, where histograms are cut: from a local query to an hour.
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 
+#: Retries that are counted by the number of their attempt: 2 to 7; later ones are counted as the last.
+TRIES: Final = 6
+
 #: Queues with their tasks that a worker counts in a minute, and error groups in an hour; the rest is counted as other.
 MOST: Final = 100
 
@@ -69,6 +72,7 @@ class MinuteSums(msgspec.Struct, gc=False):
         at: the beginning of the span.
         worker_id: the worker that has counted; `ROLLED` for the sum of several.
         took: the number of attempts by the time that they took, in the buckets of `BUCKETS` and one more above them.
+        tries: the number of retries by the number of the attempt; see `TRIES`.
     """
 
     at: datetime
@@ -82,6 +86,7 @@ class MinuteSums(msgspec.Struct, gc=False):
     lost: int
     cancelled: int
     took: list[int]
+    tries: list[int] = msgspec.field(default_factory=lambda: [0] * TRIES)
 
 
 class ErrorHour(msgspec.Struct, gc=False):
@@ -162,6 +167,8 @@ class Tally:
                 setattr(found, field, getattr(found, field) + 1)
             if closed is not None:
                 found.took[bisect_left(BUCKETS, (at - closed.started_at).total_seconds())] += 1
+                if closed.number > 1:
+                    found.tries[min(closed.number - 2, TRIES - 1)] += 1
             if seen is not None:
                 self._failed(each, seen, worker_id)
         self.changed = self.changed or last is not None
@@ -192,7 +199,11 @@ class Tally:
         self.changed = False
         failures = [pair for groups in self._hours.values() for pair in groups.values()]
         return TallyRows(
-            tuple(replace(each, took=[*each.took]) for sums in self._minutes.values() for each in sums.values()),
+            tuple(
+                replace(each, took=[*each.took], tries=[*each.tries])
+                for sums in self._minutes.values()
+                for each in sums.values()
+            ),
             tuple(replace(hour) for hour, _ in failures),
             tuple(replace(line) for _, line in failures),
         )
@@ -224,7 +235,10 @@ def rolled(rows: Sequence[MinuteSums], start: datetime) -> tuple[MinuteSums, ...
 
 def _sum(first: MinuteSums, second: MinuteSums) -> MinuteSums:
     counts = {field: getattr(first, field) + getattr(second, field) for field in _FIELDS.values()}
-    return replace(first, took=[a + b for a, b in zip(first.took, second.took, strict=True)], **counts)
+    took, tries = (
+        [a + b for a, b in zip(*each, strict=True)] for each in ((first.took, second.took), (first.tries, second.tries))
+    )
+    return replace(first, took=took, tries=tries, **counts)
 
 
 def percentile(took: Sequence[int], share: float) -> float | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.app.protocol import Procedure
 from redrive.engine.counters import BUCKETS, percentile
@@ -17,7 +19,7 @@ from redrive.operate.charts.axes import Axis
 from redrive.operate.charts.svg import Picture
 from redrive.operate.exchange import Request, Site
 from redrive.stores.operations import counters
-from redrive.stores.operations.counters import SpanSums, Throughput
+from redrive.stores.operations.counters import PastDepth, SpanSums, Throughput
 
 
 class Span(StrEnum):
@@ -28,6 +30,12 @@ class Span(StrEnum):
     DAYS = "3d"
     MONTHS = "90d"
 
+
+#: The failure rate that is shown as a problem, in percent.
+ALERT: Final = 5.0
+
+#: The bars at each end of a chart that are compared with each other.
+COMPARED: Final = 5
 
 #: The length of each span, and the width of its bars.
 SPANS: Final[Mapping[Span, tuple[timedelta, timedelta]]] = {
@@ -68,6 +76,13 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
         """All of them."""
         return sum(msgspec.structs.astuple(self))
 
+    @property
+    def failing(self) -> float | None:
+        """The share that failed, in percent; None if none ended."""
+        failed = self.retried + self.died + self.lost
+        whole = failed + self.succeeded
+        return 100 * failed / whole if whole else None
+
 
 class Moment(msgspec.Struct, frozen=True, gc=False):
     """A bar of the charts.
@@ -77,6 +92,11 @@ class Moment(msgspec.Struct, frozen=True, gc=False):
         due: the largest number of due jobs; None if it was not noted.
         capped: True if there may have been more due jobs.
         oldest_seconds: the longest time since which the first due job was due; None if none was due, or not noted.
+        later: the largest number of jobs that were not due; None, like those that follow, if it was not noted.
+        running: the largest number of running jobs.
+        dead: the largest number of dead jobs that were not caught.
+        p50_seconds: half of the attempts took no longer; None without any.
+        p95_seconds: 95 of 100 attempts took no longer.
     """
 
     at: datetime
@@ -84,6 +104,32 @@ class Moment(msgspec.Struct, frozen=True, gc=False):
     due: int | None
     oldest_seconds: float | None
     capped: bool = False
+    later: int | None = None
+    running: int | None = None
+    dead: int | None = None
+    p50_seconds: float | None = None
+    p95_seconds: float | None = None
+
+
+class Now(msgspec.Struct, frozen=True, gc=False):
+    """What the newest bars show, and what the oldest showed.
+
+    Attributes:
+        failing: the share of attempts that failed in the newest five bars, in percent; None if none ended.
+        failing_before: in the oldest five.
+        p95_seconds: 95 of 100 attempts took no longer in the newest five bars; None without any.
+        p95_seconds_before: in the oldest five.
+    """
+
+    failing: float | None
+    failing_before: float | None
+    p95_seconds: float | None
+    p95_seconds_before: float | None
+
+    @property
+    def is_failing(self) -> bool:
+        """True if the rule of the failure rate fires."""
+        return self.failing is not None and self.failing >= ALERT
 
 
 class Pace(msgspec.Struct, frozen=True, gc=False):
@@ -95,6 +141,7 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
         p50_seconds: half of the attempts took no longer; None without any.
         p95_seconds: 95 of 100 attempts took no longer.
         bars: the number of ended attempts of each bar.
+        took: the number of attempts by the time that they took, in the buckets of `redrive.engine.counters.BUCKETS`.
     """
 
     queue: str
@@ -104,6 +151,13 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
     p50_seconds: float | None
     p95_seconds: float | None
     bars: tuple[int, ...]
+    took: tuple[int, ...]
+
+    @property
+    def durations(self) -> Picture:
+        """The number of attempts by the time that they took, as a small picture."""
+        sentence = "Attempts by the time that they took"
+        return sparks.bars("ended", self.took[slice(*_filled(self.took))], sentence)
 
     @property
     def picture(self) -> Picture:
@@ -118,11 +172,17 @@ class History(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         width_seconds: the width of a bar.
         ended: within the span.
+        now: the newest bars beside the oldest.
+        tries: the retries that ended, by the number of the attempt: from 2 to 7, and those above with 7.
+        took: the number of attempts by the time that they took, in the buckets of `redrive.engine.counters.BUCKETS`.
     """
 
     span: Span
     width_seconds: float
     ended: Ended
+    now: Now
+    tries: tuple[int, ...]
+    took: tuple[int, ...]
     moments: tuple[Moment, ...]
 
     def throughput(self, zone: tzinfo) -> Picture:
@@ -133,12 +193,75 @@ class History(msgspec.Struct, frozen=True, gc=False):
         words = f"{ended.succeeded:,} attempts succeeded, {ended.retried:,} were retried, {ended.died:,} jobs died"
         return plots.columns(self._axis(zone), series, f"Ended attempts in the last {self.span}: {words}")
 
+    def failing(self, zone: tzinfo) -> Picture:
+        """Draw the share of attempts that failed, with the line of the rule."""
+        shares = [each.ended.failing for each in self.moments]
+        most = max((each for each in shares if each is not None), default=0.0)
+        sentence = f"Share of attempts that failed, in the last {self.span}: at most {axes.percent(round(most, 1))}"
+        scale = plots.percents(max(most, 2 * ALERT))
+        return plots.area(self._axis(zone), "dead", shares, sentence, scale=scale, limit=ALERT)
+
+    def durations(self, zone: tzinfo) -> Picture:
+        """Draw how long attempts took."""
+        series = {
+            "p50": [each.p50_seconds for each in self.moments],
+            "p95": [each.p95_seconds for each in self.moments],
+        }
+        longest = max((each for each in series["p95"] if each is not None), default=0.0)
+        sentence = f"95 of 100 attempts took at most {axes.took(longest)}, in the worst part of the last {self.span}"
+        return plots.lines(self._axis(zone), series, sentence)
+
+    def waiting(self, zone: tzinfo) -> Picture:
+        """Draw the number of due jobs."""
+        due = [each.due for each in self.moments]
+        sentence = f"Due jobs in the last {self.span}: at most {max((each or 0 for each in due), default=0):,}"
+        return plots.area(self._axis(zone), "due", due, sentence)
+
+    def running(self, zone: tzinfo, slots: int | None = None) -> Picture:
+        """Draw the number of running jobs, with a line at the number of slots."""
+        busy = [each.running for each in self.moments]
+        most = max((each or 0 for each in busy), default=0)
+        scale = plots.counts(max(most, slots or 0), plots.SMALL)
+        sentence = f"Running jobs in the last {self.span}: at most {most:,}"
+        return plots.area(self._axis(zone), "running", busy, sentence, scale=scale, limit=slots)
+
     def oldest(self, zone: tzinfo) -> Picture:
         """Draw the time since which the first due job was due."""
         ages = [None if each.due is None else each.oldest_seconds or 0.0 for each in self.moments]
         longest = max((each for each in ages if each is not None), default=0.0)
         sentence = f"Longest time that a due job had waited, in the last {self.span}: at most {axes.took(longest)}"
         return plots.area(self._axis(zone), "waiting", ages, sentence, scale=plots.spans(longest))
+
+    def storm(self) -> Picture:
+        """Draw the retries by the number of the attempt."""
+        names = ["2nd", "3rd", *(f"{number}th" for number in range(4, 7)), "7+"]
+        sentence = f"{sum(self.tries):,} retries ended in the last {self.span}, by the number of the attempt"
+        scale = plots.counts(max(self.tries), plots.SMALL)
+        return plots.columns(axes.categories(names), {"retried": self.tries}, sentence, scale=scale, values=True)
+
+    def histogram(self) -> Picture:
+        """Draw the number of attempts by the time that they took, with its middle and its 95th percentile."""
+        first, last = _filled(self.took)
+        edges = [*(axes.took(each) for each in BUCKETS), "more"]
+        axis = axes.buckets(edges[first:last], [axes.took(BUCKETS[first - 1]) if first else "0", *edges[first:last]])
+        marks = [(_place(self.took, share) - first, f"p{share * 100:.0f}") for share in (0.5, 0.95) if any(self.took)]
+        axis = replace(axis, marks=tuple((place / (last - first), label) for place, label in marks))
+        p50, p95 = (axes.took(percentile(self.took, share) or 0) for share in (0.5, 0.95))
+        sentence = f"Attempts by the time that they took: half of them at most {p50}, 95 of 100 at most {p95}"
+        return plots.columns(
+            axis, {"other": self.took[first:last]}, sentence, scale=plots.counts(max(self.took), plots.SMALL)
+        )
+
+    def spark(self, name: str) -> Picture:
+        """Draw the course of one figure in small."""
+        courses = {"running": "running", "later": "retried", "due": "due", "dead": "dead", "p95_seconds": "other"}
+        if name == "failing":
+            return sparks.line("dead", [each.ended.failing for each in self.moments])
+        return sparks.line(courses[name], [getattr(each, name) for each in self.moments])
+
+    def times(self, zone: tzinfo) -> tuple[str, ...]:
+        """Return when each bar begins, in words."""
+        return self._axis(zone).names
 
     def _axis(self, zone: tzinfo) -> Axis:
         return axes.times([each.at for each in self.moments], timedelta(seconds=self.width_seconds), zone)
@@ -166,18 +289,63 @@ def _read(name: Span, queue: str | None, now: datetime) -> Procedure[Past]:
     by_start: dict[datetime, list[SpanSums]] = defaultdict(list)
     for each in found.sums:
         by_start[each.at].append(each)
-    due: dict[datetime, int] = defaultdict(int)
-    oldest: dict[datetime, float] = {}
-    capped = {depth.at for depth in found.depths if depth.due_capped}
+    depths: dict[datetime, list[PastDepth]] = defaultdict(list)
     for depth in found.depths:
-        due[depth.at] += depth.due
-        if depth.oldest_for is not None:
-            oldest[depth.at] = max(oldest.get(depth.at, 0.0), depth.oldest_for.total_seconds())
-    moments = tuple(Moment(at, _ended(by_start[at]), due.get(at), oldest.get(at), at in capped) for at in starts)
-    history = History(name, width.total_seconds(), _ended(found.sums), moments)
+        depths[depth.at].append(depth)
+    moments = tuple(_moment(at, by_start[at], depths.get(at, []), found.took_in.get(at, [])) for at in starts)
+    total = tuple(map(sum, zip(*found.took.values(), strict=True))) or (0,) * (len(BUCKETS) + 1)
+    history = History(
+        name, width.total_seconds(), _ended(found.sums), _now(moments, found), tuple(found.tries), total, moments
+    )
     queues = {each: _pace(found, whole, starts, each) for each in sorted({one.queue for one in found.sums})}
     tasks = [_pace(found, whole, starts, *each) for each in sorted({(one.queue, one.task) for one in found.sums})]
     return history, queues, tuple(tasks)
+
+
+def _moment(at: datetime, sums: list[SpanSums], depths: list[PastDepth], took: list[int]) -> Moment:
+    ages = [each.oldest_for.total_seconds() for each in depths if each.oldest_for is not None]
+    moment = Moment(at, _ended(sums), None, None, p50_seconds=percentile(took, 0.5), p95_seconds=percentile(took, 0.95))
+    if not depths:
+        return moment
+    return replace(
+        moment,
+        due=sum(each.due for each in depths),
+        oldest_seconds=max(ages, default=None),
+        capped=any(each.due_capped for each in depths),
+        later=sum(each.later for each in depths),
+        running=sum(each.running for each in depths),
+        dead=sum(each.dead for each in depths),
+    )
+
+
+def _now(moments: Sequence[Moment], found: Throughput) -> Now:
+    """Compare the newest bars with the oldest."""
+    newest, oldest = moments[-COMPARED:], moments[:COMPARED]
+    return Now(_failing(newest), _failing(oldest), _p95(newest, found), _p95(oldest, found))
+
+
+def _failing(moments: Sequence[Moment]) -> float | None:
+    columns = zip(*(msgspec.structs.astuple(each.ended) for each in moments), strict=True)
+    return Ended(*map(sum, columns)).failing
+
+
+def _p95(moments: Sequence[Moment], found: Throughput) -> float | None:
+    known = [found.took_in[each.at] for each in moments if each.at in found.took_in]
+    return percentile(list(map(sum, zip(*known, strict=True))), 0.95)
+
+
+def _filled(took: Sequence[int]) -> tuple[int, int]:
+    """Return the first and the last bucket that is drawn: those with attempts, and one at each side."""
+    places = [place for place, jobs in enumerate(took) if jobs] or [len(took) // 2]
+    return max(places[0] - 1, 0), min(places[-1] + 2, len(took))
+
+
+def _place(took: Sequence[int], share: float) -> float:
+    """Return where a percentile lies, in buckets from the first."""
+    value = percentile(took, share) or 0.0
+    edges = (0.0, *BUCKETS)
+    place = min(bisect_left(BUCKETS, value), len(BUCKETS) - 1)
+    return place + (value - edges[place]) / (edges[place + 1] - edges[place])
 
 
 def _ended(sums: Iterable[SpanSums]) -> Ended:
@@ -203,4 +371,5 @@ def _pace(found: Throughput, whole: timedelta, starts: list[datetime], queue: st
         p50_seconds=percentile(took, 0.5),
         p95_seconds=percentile(took, 0.95),
         bars=tuple(by_start[at] for at in starts),
+        took=tuple(took),
     )

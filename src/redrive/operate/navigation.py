@@ -64,12 +64,10 @@ def beside(site: Site) -> Procedure[Mapping[str, Beside]]:
 
 def _numbers(site: Site, found: Vitals) -> Iterator[tuple[str, Beside | None]]:
     waiting, workers = found.jobs(DepthState.DUE), found.alive
-    paused = {each.name for each in found.settings if each.paused_at is not None}
-    unserved = [name for name in waiting if name in paused or not any(each.serves(name) for each in workers)]
     names = {each.queue for each in found.depths} | {each.name for each in found.settings}
     yield "Jobs", _number(counted(found.depths, None)[DepthState.DEAD], bad=True)
     yield "Machines", _number(sum(each.number for each in found.failed), bad=True)
-    yield "Queues", _number(len(names), bad=bool(unserved))
+    yield "Queues", _number(len(names), bad=bool(found.unserved or found.stopped))
     yield "Workers", _number(len(workers), bad=bool(waiting) and not workers)
     yield "Operations", _number(len(found.operations))
     checks = doctor.diagnose(found, site.app.served(), __version__, app=site.reference)

@@ -10,11 +10,12 @@ import msgspec
 
 from redrive.app.protocol import Procedure
 from redrive.engine.queue import QueueSettings
-from redrive.engine.records import Count, Diagnosis, Severity
+from redrive.engine.records import Count, Severity
 from redrive.operate import errors, history
 from redrive.operate.errors import GroupLine
 from redrive.operate.exchange import Id, Page, Request, Site
 from redrive.operate.history import History, Pace
+from redrive.operate.needs import Need, needs
 from redrive.operate.vitals import VITALS, vitals
 from redrive.policy import format_duration
 from redrive.stores.operations import counters, doctor
@@ -30,6 +31,7 @@ class QueueLoad(msgspec.Struct, frozen=True, gc=False):
     """The jobs of a queue.
 
     Attributes:
+        standing: active, paused, or no worker; idle for a queue without jobs that no worker serves.
         oldest_seconds: the time since which the first due job is due; None if no job is due.
         slots: the attempts that live workers which serve it may run at once, also of other queues.
         workers: the live workers that serve it.
@@ -39,6 +41,7 @@ class QueueLoad(msgspec.Struct, frozen=True, gc=False):
     """
 
     name: str
+    standing: str
     due: Count
     later: Count
     running: Count
@@ -68,6 +71,20 @@ class OperationProgress(msgspec.Struct, frozen=True, gc=False):
     rate: str | None
 
 
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """The next start of a cron.
+
+    Attributes:
+        job: that it created last; None if there is none.
+        state: of that job; None if it was deleted.
+    """
+
+    name: str
+    at: datetime
+    job: Id | None
+    state: str | None
+
+
 class Overview(msgspec.Struct, frozen=True, gc=False):
     """The state of everything.
 
@@ -75,15 +92,18 @@ class Overview(msgspec.Struct, frozen=True, gc=False):
         at: the present instant, by the clock of the database.
         read_at: when it was read; all viewers share it for 10 seconds. Fewer than 1,000 jobs of a queue in a state are
             counted every two seconds while a page is open.
-        needs: what needs a person, the worst first.
+        needs: what needs a person, the worst first; one for each kind.
+        fine: the number of checks that found nothing.
         total: of all queues.
         groups: the error groups with dead jobs that failed last.
         operations: those that have not ended.
+        starts: the crons that start next.
     """
 
     at: datetime
     read_at: datetime
-    needs: tuple[Diagnosis, ...]
+    needs: tuple[Need, ...]
+    fine: int
     total: QueueLoad
     queues: tuple[QueueLoad, ...]
     workers: int
@@ -91,6 +111,12 @@ class Overview(msgspec.Struct, frozen=True, gc=False):
     history: History
     groups: tuple[GroupLine, ...]
     operations: tuple[OperationProgress, ...]
+    starts: tuple[Start, ...]
+
+    @property
+    def problems(self) -> int:
+        """The number of kinds that need a person."""
+        return sum(each.severity is Severity.PROBLEM for each in self.needs)
 
 
 def overview(site: Site, request: Request) -> Procedure[Page]:
@@ -98,24 +124,25 @@ def overview(site: Site, request: Request) -> Procedure[Page]:
     found = yield from vitals(site)
     past, paces, _ = yield from history.read(site, request, found.now)
     groups = yield from site.shared.read("groups", _groups(found))
-    needs = [
-        each
-        for each in doctor.diagnose(found, site.app.served(), __version__, app=site.reference)
-        if each.severity is not Severity.OK
-    ]
+    diagnoses = doctor.diagnose(found, site.app.served(), __version__, app=site.reference)
     data = Overview(
         at=found.now + site.shared.age(VITALS),
         read_at=found.now,
-        needs=tuple(sorted(needs, key=lambda each: list(Severity).index(each.severity), reverse=True)),
+        needs=needs(found, diagnoses, groups[:GROUPS], more=len(groups) > GROUPS),
+        fine=sum(each.severity is Severity.OK for each in diagnoses),
         total=load_of(found, None),
         queues=loads(found, paces),
         workers=len(found.alive),
         busy=sum(found.busy.values()),
         history=past,
-        groups=groups,
+        groups=groups[:GROUPS],
         operations=tuple(
             OperationProgress(str(each.id), each.action, each.read, each.matched, each.rate)
             for each in found.operations
+        ),
+        starts=tuple(
+            Start(each.name, each.at, None if each.job_id is None else str(each.job_id), each.state)
+            for each in found.starts
         ),
     )
     dead = data.total.dead
@@ -123,7 +150,7 @@ def overview(site: Site, request: Request) -> Procedure[Page]:
 
 
 def _groups(found: Vitals) -> Procedure[tuple[GroupLine, ...]]:
-    rows = yield counters.groups(dead=True, unmuted=True, limit=GROUPS, now=found.now)
+    rows = yield counters.groups(dead=True, unmuted=True, limit=GROUPS + 1, now=found.now)
     return tuple(errors.line(each, found) for each in rows)
 
 
@@ -144,6 +171,7 @@ def load_of(found: Vitals, name: str | None, pace: Pace | None = None) -> QueueL
     serving = [worker for worker in found.alive if name is None or worker.serves(name)]
     return QueueLoad(
         name=name or "",
+        standing=_standing(settings, counts, has_worker=bool(serving)),
         due=counts[DepthState.DUE],
         later=counts[DepthState.LATER],
         running=counts[DepthState.RUNNING],
@@ -156,6 +184,15 @@ def load_of(found: Vitals, name: str | None, pace: Pace | None = None) -> QueueL
         limits=tuple(_limits(settings)),
         pace=pace,
     )
+
+
+def _standing(settings: QueueSettings, counts: Mapping[DepthState, Count], *, has_worker: bool) -> str:
+    if settings.paused_at is not None:
+        return "paused"
+    if has_worker:
+        return "active"
+    waits = (counts[each].value for each in (DepthState.DUE, DepthState.LATER, DepthState.WAITING))
+    return "no worker" if any(waits) else "idle"
 
 
 def _limits(settings: QueueSettings) -> Iterator[str]:

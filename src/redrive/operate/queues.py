@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
@@ -15,16 +15,15 @@ from redrive.app.operators.queues import queue_change
 from redrive.app.protocol import Procedure
 from redrive.engine.queue import QueueChange, QueueSettings
 from redrive.operate import history
-from redrive.operate.exchange import Form, Moved, Page, Refusal, Request, Site, path_to
+from redrive.operate.charts.axes import took
+from redrive.operate.exchange import Form, Id, Moved, Page, Refusal, Request, Site, path_to
 from redrive.operate.history import History, Pace
 from redrive.operate.overview import QueueLoad, load_of, loads
 from redrive.operate.vitals import VITALS, vitals
 from redrive.policy import format_duration
 from redrive.stores.operations import queues
-from redrive.stores.operations.doctor import Vitals
-
-#: Jobs that hold a place of a queue and are shown.
-HOLDERS: Final = 200
+from redrive.stores.operations.doctor import LATE, Vitals
+from redrive.stores.operations.queues import PresentJob, QueueLimits
 
 #: The age at which the shared figures are read again for a queue that they do not have: its first job may be new.
 LEAST: Final = timedelta(seconds=1)
@@ -64,13 +63,63 @@ class QueueList(msgspec.Struct, frozen=True, gc=False):
     items: tuple[QueueLoad, ...]
 
 
+class Standing(msgspec.Struct, frozen=True, gc=False):
+    """The answer to why the jobs of a queue wait, or whether they do.
+
+    Attributes:
+        state: the state whose colour it has: dead, paused, retrying, running or succeeded.
+        title: what is true.
+        text: its scale.
+    """
+
+    state: str
+    title: str
+    text: str
+
+
+class RunningJob(msgspec.Struct, frozen=True, gc=False):
+    """An attempt that runs.
+
+    Attributes:
+        seconds: since when.
+        late: True if it runs for longer than 95 of 100 attempts of its task did.
+        worker: the id of its worker.
+        worker_name: None if the worker is gone.
+    """
+
+    id: Id
+    queue: str
+    task: str
+    attempt: int
+    seconds: float
+    late: bool
+    worker: Id | None
+    worker_name: str | None
+
+
+class NextJob(msgspec.Struct, frozen=True, gc=False):
+    """A due job that is claimed next.
+
+    Attributes:
+        attempt: the number that its attempt will have.
+    """
+
+    id: Id
+    task: str
+    attempt: int
+    due_at: datetime
+
+
 class QueuePage(msgspec.Struct, frozen=True, gc=False):
     """A queue.
 
     Attributes:
         at: the present instant, by the clock of the database.
         read_at: when its load and its settings were read; all viewers share it for 10 seconds.
+        standing: why its jobs wait, or that they do not.
         held_by: the jobs that hold its places, at most 200.
+        running: the jobs that it runs, the longest first, at most 200.
+        next: the jobs that are claimed next, at most ten.
         tasks: what ended of each of its tasks within the span of the charts.
         concurrency: attempts at once, in all workers together; None without a limit.
         per_partition: attempts at once of each partition.
@@ -86,7 +135,10 @@ class QueuePage(msgspec.Struct, frozen=True, gc=False):
     rate: str | None
     aging: str | None
     ordered: bool
+    standing: Standing
     held_by: tuple[str, ...]
+    running: tuple[RunningJob, ...]
+    next: tuple[NextJob, ...]
     history: History
     tasks: tuple[Pace, ...]
 
@@ -110,21 +162,68 @@ def queue(site: Site, request: Request) -> Procedure[Page]:
     if name not in _stored(found) | paces.keys() | _declared(site):
         raise Refusal(HTTPStatus.NOT_FOUND, f"there is no queue {name!r}: no job is in it, and nothing is set for it")
     settings = next((each for each in found.settings if each.name == name), QueueSettings(name))
-    held = yield queues.holders(name)
+    present: tuple[PresentJob, ...] = yield queues.present(name, now=found.now)
+    load, at = load_of(found, name, paces.get(name)), found.now + site.shared.age(VITALS)
     data = QueuePage(
-        at=found.now + site.shared.age(VITALS),
+        at=at,
         read_at=found.now,
-        load=load_of(found, name, paces.get(name)),
+        load=load,
         concurrency=settings.concurrency,
         per_partition=settings.per_partition,
         rate=None if settings.rate is None else str(settings.rate),
         aging=None if settings.aging_for is None else format_duration(settings.aging_for),
         ordered=settings.ordered,
-        held_by=tuple(map(str, held[:HOLDERS])),
+        standing=_standing(load, settings, found),
+        held_by=tuple(str(each.id) for each in present if each.kind == "holder"),
+        running=running(present, tasks, at),
+        next=tuple(
+            NextJob(str(each.id), each.task, each.attempt + 1, each.at)
+            for each in present
+            if each.kind == "next" and each.at is not None
+        ),
         history=past,
         tasks=tasks,
     )
     return Page(f"queue {name}", data)
+
+
+def running(present: Iterable[PresentJob], tasks: Iterable[Pace], at: datetime) -> tuple[RunningJob, ...]:
+    """Return the jobs that run, with those that are late by the pace of their tasks."""
+    usual = {(each.queue, each.task): each.p95_seconds for each in tasks}
+    found = []
+    for each in present:
+        if each.kind == "running" and each.at is not None:
+            seconds, longest = max(0.0, (at - each.at).total_seconds()), usual.get((each.queue, each.task))
+            late = longest is not None and seconds > max(longest, LEAST.total_seconds())
+            worker = None if each.worker_id is None else str(each.worker_id)
+            one = RunningJob(str(each.id), each.queue, each.task, each.attempt, seconds, late, worker, each.worker)
+            found.append(one)
+    return tuple(found)
+
+
+def _standing(load: QueueLoad, settings: QueueLimits | QueueSettings, found: Vitals) -> Standing:
+    """Return why the jobs of a queue wait: it is paused, not served, at its rate, full, or slow."""
+    oldest = "" if load.oldest_seconds is None else f", the oldest for {took(load.oldest_seconds)}"
+    waits = f"{load.due} due{oldest}; {load.later} later"
+    if load.standing == "paused" and load.paused_at is not None:
+        since = took((found.now - load.paused_at).total_seconds())
+        return Standing("paused", "It is paused", f"For {since}; {waits}. Nothing starts until it is resumed.")
+    if load.standing == "no worker":
+        return Standing("dead", "No live worker serves it", f"{waits}. They start when a worker of this queue does.")
+    if not load.due.value:
+        title = f"It runs {load.running}, and nothing waits" if load.running.value else "Nothing is due"
+        text = f"{load.later} later" if load.later.value else "New jobs start at once"
+        return Standing("running" if load.running.value else "succeeded", title, f"{text}.")
+    if isinstance(settings, QueueLimits) and settings.next_at is not None and settings.next_at > found.now:
+        return Standing("retrying", f"It has reached its rate of {settings.rate}", f"{waits}.")
+    if settings.concurrency is not None and load.running.value >= settings.concurrency:
+        return Standing("retrying", f"It is full: {settings.concurrency} run at once, its limit", f"{waits}.")
+    serving = [each for each in found.alive if each.serves(load.name)]
+    if sum(each.running for each in serving) >= load.slots:
+        return Standing("retrying", "All slots of its workers are busy", f"{waits}. {load.slots} slots serve it.")
+    if (load.oldest_seconds or 0.0) > LATE.total_seconds():
+        return Standing("retrying", "Its jobs wait too long", f"{waits}, although slots are free.")
+    return Standing("running", f"It runs {load.running}", f"{waits}.")
 
 
 def _stored(found: Vitals) -> set[str]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 
 import msgspec
 
 from redrive.app.protocol import Procedure
 from redrive.engine.records import WorkerRecord
+from redrive.operate import history
 from redrive.operate.exchange import Page, Request, Site
-from redrive.stores.operations import clock, workers
+from redrive.operate.history import History
+from redrive.operate.queues import RunningJob, running
+from redrive.operate.vitals import VITALS, vitals
+from redrive.stores.operations import queues
+from redrive.stores.operations.queues import PresentJob
 
 
 class WorkerLine(msgspec.Struct, frozen=True, gc=False):
@@ -43,21 +49,42 @@ class WorkerList(msgspec.Struct, frozen=True, gc=False):
     """The workers that have not shut down.
 
     Attributes:
+        at: the present instant, by the clock of the database.
+        read_at: when they were read; all viewers share it for 10 seconds.
         mixed: True if live workers have different versions, as during a deploy.
+        running: the attempts that run, the longest first, at most 200.
+        history: the recent past of all queues.
     """
 
     at: datetime
+    read_at: datetime
     items: tuple[WorkerLine, ...]
     mixed: bool
+    running: tuple[RunningJob, ...]
+    history: History
+
+    @property
+    def alive(self) -> list[WorkerLine]:
+        """The workers with a lease that has not ended."""
+        return [each for each in self.items if each.alive]
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The number of live workers of each version."""
+        return dict(Counter(each.version or "unknown" for each in self.alive).most_common())
 
 
-def worker_list(site: Site, _: Request) -> Procedure[Page]:
+def worker_list(site: Site, request: Request) -> Procedure[Page]:
     """List the workers."""
-    found: tuple[WorkerRecord, ...] = yield workers.workers()
-    at: datetime = yield clock.present(site.app.now())
-    items = tuple(_line(each, at) for each in found)
+    found = yield from vitals(site)
+    past, _, tasks = yield from history.read(site, request, found.now)
+    present: tuple[PresentJob, ...] = yield queues.present(None, now=found.now)
+    at = found.now + site.shared.age(VITALS)
+    items = tuple(_line(each, at) for each in found.workers)
     alive = [each for each in items if each.alive]
-    return Page(f"{len(alive)} workers", WorkerList(at, items, len({each.version for each in alive}) > 1))
+    mixed = len({each.version for each in alive}) > 1
+    data = WorkerList(at, found.now, items, mixed, running(present, tasks, at), past)
+    return Page(f"{len(alive)} workers", data)
 
 
 def _line(worker: WorkerRecord, at: datetime) -> WorkerLine:

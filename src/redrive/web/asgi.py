@@ -16,6 +16,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request as HttpRequest
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as HttpRoute
@@ -122,7 +124,12 @@ class Dashboard:
                 endpoints = {each.method: self._endpoint(each) for each in methods}
                 routes.append(HttpRoute(place, self.guarded(_by_method(endpoints)), methods=list(endpoints)))
         errors = {HTTPStatus.NOT_FOUND: self._unknown, HTTPStatus.METHOD_NOT_ALLOWED: self._unknown}
-        return Starlette(routes=routes, exception_handlers=errors)
+        return Starlette(
+            routes=routes,
+            exception_handlers=errors,
+            # Pages are mostly tables and drawings, which become a sixth. A stream and the fonts are left as they are.
+            middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)],
+        )
 
     def assets(self) -> HttpRoute:
         """Return the route of the files that pages load."""

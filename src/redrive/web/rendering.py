@@ -25,6 +25,8 @@ from redrive.version import __version__
 from redrive.visible import visible
 from redrive.web import zones
 
+_DURING: Final = {"1h": "hour", "8h": "8 hours", "3d": "3 days", "90d": "90 days"}
+_AGO: Final = {"1h": "an hour ago", "8h": "8 hours ago", "3d": "3 days ago", "90d": "90 days ago"}
 _NONE: Final = Markup("&ndash;")
 _STATIC: Final = resources.files("redrive.web") / "static"
 
@@ -101,7 +103,8 @@ def _environment() -> Environment:
     )
     found.filters |= {"when": when, "relative": relative, "span": _span, "json": _json, "shown": _shown}
     found.filters |= {"offset": pass_context(lambda context, at: zones.offset(at, context["zone"]))}
-    found.globals |= {"shell": command, "shell_of_jobs": _of_jobs}
+    found.globals |= {"shell": command, "shell_of_jobs": _of_jobs, "quantity": _quantity}
+    found.globals |= {"ago": _AGO.__getitem__, "during": _DURING.__getitem__}
     return found
 
 
@@ -136,6 +139,12 @@ def _element(instant: datetime, zone: ZoneInfo, text: str, more: str = "") -> Ma
 
 def _span(seconds: float | None) -> str:
     return "\N{EN DASH}" if seconds is None else took(seconds)
+
+
+def _quantity(text: str) -> tuple[str, str]:
+    """Return a number and its unit; a text with two units is not divided."""
+    number, _, unit = text.partition("\N{NO-BREAK SPACE}")
+    return (text, "") if "\N{NO-BREAK SPACE}" in unit else (number, unit)
 
 
 def _json(value: object) -> str:

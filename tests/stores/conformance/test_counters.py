@@ -93,6 +93,21 @@ def test_sums_of_workers_are_added_up(store: Harness):
     assert {("default", "send"): 12, ("mail", "send"): 1} == {names: counts[3] for names, counts in took.items()}
 
 
+def test_histograms_are_by_task_and_by_span(store: Harness):
+    """The times that attempts took are added up by task and by span, and retries by the number of the attempt."""
+    write(store, sums(T0, 1, 2), sums(T0, 2, 3, task="mail"), sums(T0 - MINUTE, 1, 5), sums(T0, 1, 7, queue="other"))
+    late = sums(T0, 3, 1)
+    late.tries = [4, 0, 0, 0, 0, 1]
+    write(store, late)
+    found = store.do(counters.throughput(HOUR, MINUTE, now=store.now))
+    own = store.do(counters.throughput(HOUR, MINUTE, queue="other", now=store.now))
+
+    assert {T0: 13, T0 - MINUTE: 5} == {at: took[3] for at, took in found.took_in.items()}
+    assert 8 == found.took["default", "send"][3]
+    assert [4, 0, 0, 0, 0, 1] == found.tries
+    assert ({T0: 7}, [0] * 6) == ({at: took[3] for at, took in own.took_in.items()}, own.tries)
+
+
 def test_old_sums_are_rolled_up(store: Harness):
     """After two hours rows of ten minutes become one, after eight days those of an hour; no attempt is lost."""
     write(store, *(sums(T0 + MINUTE * minute, worker, 1) for minute in range(65) for worker in (1, 2)))

@@ -42,6 +42,11 @@ def partitions(claims: tuple[Claim, ...]) -> list[str | None]:
     return [claim.partition for claim in claims]
 
 
+def named(store: Harness, name: str | None) -> list[tuple[str, int]]:
+    """Return the jobs that a queue runs, that hold its places, and that it runs next, with what they do."""
+    return [(each.kind, each.id) for each in store.do(queues.present(name, now=store.now))]
+
+
 def running(store: Harness) -> int:
     """Return the number of open attempts."""
     return sum(job.state is State.RUNNING for job in store.jobs())
@@ -284,7 +289,7 @@ def test_the_holder_of_a_slot_is_named(store: Harness):
     store.take()
     store.cancel(first)
 
-    assert (first,) == store.do(queues.holders("default"))
+    assert [("holder", first), ("next", second)] == named(store, "default")
     assert ((first, None),) == store.do(queues.status(second, now=store.now))[1].standing.holders
 
 
@@ -700,7 +705,8 @@ def test_circumstances_name_the_obstacles_of_a_job(store: Harness):
     assert T0 + seconds(10) == found[4][1].standing.next_at
     assert (5, State.RUNNING) == (found[6][1].standing.head_id, found[6][1].standing.head_state)
     assert [None, None] == [found[1][1].standing, found[7][1].standing]
-    assert (1,) == store.do(queues.holders("limited"))
+    assert [("running", 1), ("holder", 1), ("next", 2)] == named(store, "limited")
+    assert [("running", number) for number in (1, 3, 5)] == named(store, None)
     jobs = tuple(found[number][0] for number in made)
     read = store.do(queues.circumstances(jobs, now=store.now))
     assert {number: found[number][1].standing for number in made} == {number: read[number].standing for number in made}

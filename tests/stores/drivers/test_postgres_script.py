@@ -95,7 +95,7 @@ def yes() -> bool:
         (lambda: leases.claim(1, 1, lease_for=LONG), [[DUE], [], []], OURS, ["ask", "ask", "BEGIN", "ask", "COMMIT"]),
         (lambda: leases.claim(1, 1, lease_for=LONG), [[DUE], [claim()]], POOLED,
          ["BEGIN", "ask", "ask", "COMMIT"]),
-        (lambda: queues.holders("mail"), [[]], OURS, ["BEGIN", "ask", "COMMIT"]),
+        (lambda: queues.present("mail", now=T0), [[]], OURS, ["BEGIN", "ask", "COMMIT"]),
         (lambda: admin.identify("uid"), [[("u",)]], OURS, ["ask"]),
         (lambda: settling(Succeeded()), [NOW, [(41,)]], OURS, ["ask", "ask"]),
         (lambda: settling(Succeeded(b"1")), [NOW, [(41,)], []], OURS, ["ask", "BEGIN", "ask", "ask", "COMMIT"]),

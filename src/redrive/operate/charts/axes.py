@@ -21,6 +21,7 @@ MARKS: Final = 3
 _STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _MINUTE: Final = 60.0
 _LONG: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_PARTS: Final = 6
 _LABELS: Final = 6
 
 
@@ -33,6 +34,7 @@ class Axis(msgspec.Struct, frozen=True, gc=False):
         marks: of changes, such as new code: likewise.
         paths: where each column leads; empty for nowhere.
         is_open: True if the last column is not complete, and is drawn faintly.
+        is_time: True if labels may be left out where there is no room for all.
     """
 
     names: tuple[str, ...]
@@ -40,6 +42,7 @@ class Axis(msgspec.Struct, frozen=True, gc=False):
     marks: tuple[tuple[float, str], ...] = ()
     paths: tuple[str, ...] = ()
     is_open: bool = False
+    is_time: bool = False
 
 
 def times(
@@ -54,20 +57,27 @@ def times(
     whole = width * len(starts)
     is_long = whole > timedelta(days=7)
     form = "%d %b" if is_long else "%a %H:%M" if whole > timedelta(days=1) else "%H:%M"
-    step = max(1, -(-len(starts) // _LABELS))
     local = [each.astimezone(zone) for each in starts]
-    labels = [(number / len(starts), f"{local[number]:{form}}") for number in range(0, len(starts), step)]
+    ends = [(starts[0] + whole * number / _PARTS).astimezone(zone) for number in range(_PARTS + 1)] if starts else []
+    labels = [(number / _PARTS, f"{each:{form}}") for number, each in enumerate(ends)]
     tip = "%d %b" if is_long else form
     shown = [((at - starts[0]) / whole, text) for at, text in marks if starts and at > starts[0]]
-    return Axis(
-        tuple(f"{each:{tip}}" for each in local), tuple(labels), tuple(shown[-MARKS:]), tuple(paths), is_open=True
-    )
+    names = tuple(f"{each:{tip}}" for each in local)
+    return Axis(names, tuple(labels), tuple(shown[-MARKS:]), tuple(paths), is_open=True, is_time=True)
 
 
 def categories(names: Sequence[str]) -> Axis:
     """Return the axis of columns with a name each, such as the number of an attempt."""
     labels = [((number + 0.5) / len(names), name) for number, name in enumerate(names)]
     return Axis(tuple(names), tuple(labels))
+
+
+def buckets(names: Sequence[str], edges: Sequence[str]) -> Axis:
+    """Return the axis of a histogram, with a label at each edge of a column."""
+    step = max(1, -(-len(edges) // (_LABELS + 2)))
+    labels = [(number / len(names), edges[number]) for number in range(0, len(edges), step)]
+    tips = [f"{first} to {last}" for first, last in zip(edges, names, strict=False)]
+    return Axis(tuple(tips), tuple(labels))
 
 
 def ticks(most: float, *, whole: bool = False) -> tuple[float, ...]:

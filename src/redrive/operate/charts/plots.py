@@ -293,7 +293,8 @@ def _figure(
         width="100%", height=svg.short(height), role="img", aria_label=sentence,
     )  # fmt: skip
     y = svg.element("svg", *left, class_="y", height=svg.short(scale.height), aria_hidden="true")
-    return Picture(svg.element("figure", y, plot, _labels(axis), class_="chart"))
+    kind = "chart" if scale.height >= MAIN else "chart low"
+    return Picture(svg.element("figure", y, plot, _labels(axis), class_=kind))
 
 
 def _change(part: float, label: str, scale: Scale) -> Iterator[str]:
@@ -315,22 +316,17 @@ def _hits(axis: Axis, tips: Sequence[str], height: float) -> str:
     for number, tip in enumerate(tips):
         name = axis.names[number]
         shown = svg.title(f"{name}: {tip}" if tip else name)
-        box = svg.element("rect", shown, x=number, width=1, height=svg.short(height))
+        box = svg.element("rect", shown, x=number)
         path = axis.paths[number] if axis.paths else ""
         found.append(f'<a href="{escape(path)}" tabindex="-1">{box}</a>' if path else box)
     return svg.stretched(len(tips), height, *found, class_="hit") if found else ""
 
 
 def _labels(axis: Axis) -> str:
-    """Return the labels of the x axis; on phones each second one is left out."""
+    """Return the labels of the x axis."""
+    anchors = {0.0: None, 1.0: "end"}
     texts = [
-        svg.text(
-            label,
-            svg.place(part),
-            12,
-            text_anchor=None if part == 0 else "middle",
-            class_="no-phone" if number % 2 else None,
-        )
-        for number, (part, label) in enumerate(axis.labels)
+        svg.text(label, svg.place(part), 12, text_anchor=anchors.get(part, "middle")) for part, label in axis.labels
     ]
-    return svg.element("svg", *texts, class_="x", width="100%", height=16, overflow="visible", aria_hidden="true")
+    kind = "x times" if axis.is_time else "x"
+    return svg.element("svg", *texts, class_=kind, width="100%", height=16, overflow="visible", aria_hidden="true")

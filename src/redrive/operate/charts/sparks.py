@@ -10,6 +10,7 @@ from redrive.operate.charts.svg import Picture
 
 _LINE: Final = 26
 _BARS: Final = 20
+_MOST: Final = 24
 
 
 def line(name: str, values: Sequence[float | None]) -> Picture:
@@ -28,17 +29,26 @@ def line(name: str, values: Sequence[float | None]) -> Picture:
 
 def bars(name: str, values: Sequence[float], sentence: str, *, width: float = 72) -> Picture:
     """Draw small columns; ``name`` is a class, and the sentence is for screen readers."""
-    most, step = max(values, default=0) or 1, width / max(len(values), 1)
-    wide = svg.short(max(step - 1, 0.8))
+    pooled = _pooled(values)
+    most, step = max(pooled, default=0) or 1, width / max(len(pooled), 1)
+    wide, floor = svg.short(step - 1), _BARS - 1
     drawn = "".join(
-        f"M{number * step:.1f} {_BARS - 1}v-{max(each / most * (_BARS - 1), 1):.1f}h{wide}V{_BARS - 1}z"
-        for number, each in enumerate(values)
+        f"M{svg.short(number * step)} {floor}v-{max(round(each / most * floor), 1)}h{wide}V{floor}z"
+        for number, each in enumerate(pooled)
         if each
     )
     parts = [svg.element("path", d=drawn, class_=f"f-{name}")] if drawn else []
-    floor = svg.element("path", d=f"M0 {_BARS - 0.5}H{svg.short(width)}", class_="base")
+    base = svg.element("path", d=f"M0 {_BARS - 0.5}H{svg.short(width)}", class_="base")
     return Picture(
         svg.element(
-            "svg", *parts, floor, class_="bars", width=svg.short(width), height=_BARS, role="img", aria_label=sentence
+            "svg", *parts, base, class_="bars", width=svg.short(width), height=_BARS, role="img", aria_label=sentence
         )
     )
+
+
+def _pooled(values: Sequence[float]) -> list[float]:
+    """Return at most `_MOST` sums of neighbours; the first may have fewer."""
+    size = -(-len(values) // _MOST) or 1
+    first = len(values) % size
+    rest = (sum(values[at : at + size]) for at in range(first, len(values), size))
+    return [sum(values[:first]), *rest] if first else [*rest]

@@ -45,10 +45,11 @@ class SpanSums(msgspec.Struct, frozen=True, gc=False):
 
 
 class PastDepth(msgspec.Struct, frozen=True, gc=False):
-    """The largest depth of a queue within a span: due jobs, and the time since which the first one was due.
+    """The largest depth of a queue within a span: jobs by state, and the time since which the first one was due.
 
     Attributes:
         due_capped: True if there may have been more due jobs, since a count had reached its limit.
+        dead: those that were not caught.
     """
 
     at: datetime
@@ -56,6 +57,19 @@ class PastDepth(msgspec.Struct, frozen=True, gc=False):
     due: int
     oldest_for: timedelta | None
     due_capped: bool
+    later: int
+    running: int
+    dead: int
+
+
+class BucketRow(msgspec.Struct, frozen=True, gc=False):
+    """A row of the query ``minutes_buckets``: of a queue and a task, of a span, or of retries by their number."""
+
+    at: datetime | None
+    queue: str | None
+    task: str | None
+    place: int
+    jobs: int
 
 
 class Throughput(msgspec.Struct, frozen=True, gc=False):
@@ -65,6 +79,8 @@ class Throughput(msgspec.Struct, frozen=True, gc=False):
         since: the beginning of the first span.
         sums: by span, queue and task; spans without attempts are left out.
         took: the number of attempts by the time that they took, in buckets, by queue and task.
+        took_in: the same of all queues and tasks together, by span.
+        tries: the number of retries by their number, as `redrive.engine.counters.MinuteSums` has them.
         depths: by span and queue.
     """
 
@@ -72,6 +88,8 @@ class Throughput(msgspec.Struct, frozen=True, gc=False):
     since: datetime
     sums: tuple[SpanSums, ...]
     took: dict[tuple[str, str], list[int]]
+    took_in: dict[datetime, list[int]]
+    tries: list[int]
     depths: tuple[PastDepth, ...]
 
 
@@ -130,10 +148,22 @@ def throughput(
     where = {"since": since, "queue": queue}
     sums: Sequence[SpanSums] = yield Query("minutes_sums", {**where, "width": width}, into=SpanSums)
     depths: Sequence[PastDepth] = yield Query("depths_past", {**where, "width": width}, into=PastDepth)
-    took: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * (len(counters.BUCKETS) + 1))
-    for name, task, place, jobs in (yield Query("minutes_took", where)):
-        took[name, task][place] = jobs
-    return Throughput(at, since, tuple(sums), dict(took), tuple(depths))
+    took: dict[tuple[str, str], list[int]] = defaultdict(_no_buckets)
+    took_in: dict[datetime, list[int]] = defaultdict(_no_buckets)
+    tries = [0] * counters.TRIES
+    rows: Sequence[BucketRow] = yield Query("minutes_buckets", {**where, "width": width}, into=BucketRow)
+    for row in rows:
+        if row.at is not None:
+            took_in[row.at][row.place] = row.jobs
+        elif row.queue is not None and row.task is not None:
+            took[row.queue, row.task][row.place] = row.jobs
+        else:
+            tries[row.place] = row.jobs
+    return Throughput(at, since, tuple(sums), dict(took), dict(took_in), tries, tuple(depths))
+
+
+def _no_buckets() -> list[int]:
+    return [0] * (len(counters.BUCKETS) + 1)
 
 
 class FirstRow(msgspec.Struct, frozen=True, gc=False):

@@ -15,6 +15,7 @@ import msgspec
 
 from redrive.engine.commands import command
 from redrive.engine.explain import span
+from redrive.engine.lifecycle import State
 from redrive.engine.machine import StrandedCount
 from redrive.engine.records import Count, Diagnosis, Severity, WorkerRecord
 from redrive.engine.settle import CATCH_STUCK_AFTER
@@ -30,6 +31,9 @@ SWEPT = timedelta(minutes=1)
 
 # Catch jobs and held runs that are read at most.
 READ = 1_000
+
+# Crons that start next.
+STARTS = 5
 
 # Runs that are named one by one.
 LISTED = 10
@@ -91,6 +95,20 @@ class RunningBulk(msgspec.Struct, frozen=True, gc=False):
     last_error: str | None
 
 
+class NextStart(msgspec.Struct, frozen=True, gc=False):
+    """The next occurrence of a cron.
+
+    Attributes:
+        job_id: the job that it created last; None if there is none.
+        state: of that job; None if it was deleted.
+    """
+
+    name: str
+    at: datetime
+    job_id: int | None
+    state: State | None
+
+
 class _Fact(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``vitals``."""
 
@@ -112,6 +130,7 @@ class Vitals(msgspec.Struct, frozen=True, gc=False):
         busy: the attempts that each worker runs, by its id.
         settings: those of the queues.
         lanes: the queues that are not paused, with the tasks of their ready jobs.
+        starts: the crons that start next.
     """
 
     now: datetime
@@ -127,6 +146,7 @@ class Vitals(msgspec.Struct, frozen=True, gc=False):
     held: tuple[HeldRun, ...] = ()
     in_effect: tuple[UndoneInPart, ...] = ()
     operations: tuple[RunningBulk, ...] = ()
+    starts: tuple[NextStart, ...] = ()
 
     @property
     def alive(self) -> list[WorkerRecord]:
@@ -137,12 +157,36 @@ class Vitals(msgspec.Struct, frozen=True, gc=False):
         """Return the queues that have jobs in a state."""
         return {each.queue: each for each in self.depths if each.standing is state and each.jobs}
 
+    @property
+    def paused(self) -> dict[str, datetime]:
+        """Since when queues are paused."""
+        return {each.name: each.paused_at for each in self.settings if each.paused_at is not None}
+
+    @property
+    def unserved(self) -> dict[str, Depth]:
+        """The queues with due jobs that no live worker serves, although they are not paused."""
+        alive, paused = self.alive, self.paused
+        due = self.jobs(DepthState.DUE)
+        return {
+            name: each
+            for name, each in sorted(due.items())
+            if name not in paused and not any(worker.serves(name) for worker in alive)
+        }
+
+    @property
+    def stopped(self) -> dict[str, Depth]:
+        """The paused queues with jobs that wait: the due ones, or else the later ones."""
+        due, later = self.jobs(DepthState.DUE), self.jobs(DepthState.LATER)
+        found = {name: due.get(name) or later.get(name) for name in sorted(self.paused)}
+        return {name: each for name, each in found.items() if each is not None}
+
 
 @reads
 def examine(now: datetime | None = None, *, machines: Known | None = None) -> Statements[Vitals]:
     """Read the state of the database and its workers; ``machines`` are those of the code."""
     facts: dict[str, list[Any]] = defaultdict(list)
-    for fact in (yield Query("vitals", {"now": now, "failures": CATCH_STUCK_AFTER, "count": READ}, into=_Fact)):
+    given = {"now": now, "failures": CATCH_STUCK_AFTER, "count": READ, "starts": STARTS}
+    for fact in (yield Query("vitals", given, into=_Fact)):
         facts[fact.kind].append(fact)
     at = facts["clock"][0].at
     workers: Sequence[WorkerRecord] = yield Query("workers", into=WorkerRecord)
@@ -166,6 +210,10 @@ def examine(now: datetime | None = None, *, machines: Known | None = None) -> St
         tuple(UndoneInPart(each.id, each.name, each.key, each.text) for each in facts["undo"]),
         tuple(
             RunningBulk(each.id, each.name, each.number, each.other, each.key, each.text) for each in facts["operation"]
+        ),
+        tuple(
+            NextStart(each.name, each.at, each.id, None if each.text is None else State(each.text))
+            for each in facts["start"]
         ),
     )
 
@@ -274,22 +322,20 @@ def _leases(found: Vitals, app: str) -> Iterator[Diagnosis]:
 
 def queues(found: Vitals, app: str) -> Iterator[Diagnosis]:
     """Return the queues with jobs that wait for an operator, a worker or a rate."""
-    alive, due, later = found.alive, found.jobs(DepthState.DUE), found.jobs(DepthState.LATER)
-    paused = {each.name: each.paused_at for each in found.settings if each.paused_at is not None}
-    for queue in sorted(due):
-        if alive and queue not in paused and not any(worker.serves(queue) for worker in alive):
-            text = f"no live worker serves queue {queue!r}, which has {_due(due[queue], found.now)}"
-            yield Diagnosis("queues", Severity.PROBLEM, text, command("worker", app, queue=queue))
-    for queue, since in sorted(paused.items()):
-        waiting = due.get(queue) or later.get(queue)
-        if waiting is not None:
-            jobs = _due(waiting, found.now) if queue in due else f"{_count(waiting)} waiting"
-            text = f"queue {queue!r} is paused since {span(found.now - since)}, and has {jobs}"
-            yield Diagnosis("queues", Severity.PROBLEM, text, command("queues resume", app, queue))
-    for each in found.settings:
-        if each.name in due and each.name not in paused and each.next_at is not None and each.next_at > found.now:
-            text = f"queue {each.name!r} has reached its rate {each.rate}, and has {_due(due[each.name], found.now)}"
-            advice = f"{command('queues limit', app, each.name, rate='none')}, or a higher one"
+    due, paused = found.jobs(DepthState.DUE), found.paused
+    # Without a live worker there is another finding.
+    for queue, each in found.unserved.items() if found.alive else ():
+        text = f"no live worker serves queue {queue!r}, which has {_due(each, found.now)}"
+        yield Diagnosis("queues", Severity.PROBLEM, text, command("worker", app, queue=queue))
+    for queue, waiting in found.stopped.items():
+        jobs = _due(waiting, found.now) if queue in due else f"{_count(waiting)} waiting"
+        text = f"queue {queue!r} is paused since {span(found.now - paused[queue])}, and has {jobs}"
+        yield Diagnosis("queues", Severity.PROBLEM, text, command("queues resume", app, queue))
+    for limits in found.settings:
+        name, next_at = limits.name, limits.next_at
+        if name in due and name not in paused and next_at is not None and next_at > found.now:
+            text = f"queue {name!r} has reached its rate {limits.rate}, and has {_due(due[name], found.now)}"
+            advice = f"{command('queues limit', app, name, rate='none')}, or a higher one"
             yield Diagnosis("queues", Severity.NOTE, text, advice)
 
 
@@ -312,7 +358,7 @@ def _tasks(found: Vitals, tasks: Collection[str], app: str) -> Iterator[Diagnosi
 
 
 def _oldest(found: Vitals, app: str) -> Iterator[Diagnosis]:
-    paused = {each.name for each in found.settings if each.paused_at is not None}
+    paused = found.paused
     known = [
         (each.oldest_at, each.queue) for each in found.depths if each.oldest_at is not None and each.queue not in paused
     ]

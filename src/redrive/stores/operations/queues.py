@@ -23,6 +23,10 @@ from redrive.stores.query import Query, Statements, reads, wakes
 # The largest number of jobs that are named as holders of slots.
 HOLDERS = 1000
 
+# The largest numbers of jobs that are returned as those that a queue runs, and runs next.
+RUNNING = 200
+AHEAD = 10
+
 
 class QueueLimits(QueueSettings, frozen=True, gc=False):
     """A row of the query ``queue_limits``.
@@ -144,10 +148,30 @@ def _changes(before: QueueSettings, after: QueueSettings) -> dict[str, object]:
     return {name: "none" if new is None else str(new) if name == "rate" else new for name, new in changed.items()}
 
 
+class PresentJob(msgspec.Struct, frozen=True, gc=False):
+    """A job that a queue runs, or runs next.
+
+    Attributes:
+        kind: ``running``, ``holder`` of a place of a limited queue, or ``next``.
+        attempt: the number of its attempts so far.
+        at: when its attempt was claimed, or when it became due; None for a holder.
+    """
+
+    kind: str
+    id: int
+    queue: str
+    task: str
+    attempt: int
+    at: datetime | None
+    worker_id: int | None
+    worker: str | None
+
+
 @reads
-def holders(name: str) -> Statements[tuple[int, ...]]:
-    """Return the ids of the jobs that occupy slots of a limited queue, oldest first; at most `HOLDERS`."""
-    return tuple(number for number, _ in (yield from _holders([name])).get(name, ()))
+def present(name: str | None, *, now: datetime) -> Statements[tuple[PresentJob, ...]]:
+    """Return the jobs that a queue runs, or all that run; that hold its places; and that it runs next."""
+    given = {"queue": name, "now": now, "running": RUNNING, "next": AHEAD}
+    return tuple((yield Query("queue_present", given, into=PresentJob)))
 
 
 def _holders(names: list[str]) -> Statements[dict[str, tuple[tuple[int, str | None], ...]]]:

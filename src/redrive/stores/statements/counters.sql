@@ -4,13 +4,13 @@
 -- Write the sums of ended attempts: absolute values, so that a repeated write counts nothing twice.
 -- postgres
 INSERT INTO redrive_minutes (
-    at, worker_id, queue, task, succeeded, retried, died, snoozed, lost, cancelled, took
+    at, worker_id, queue, task, succeeded, retried, died, snoozed, lost, cancelled, took, tries
 )
-SELECT at, worker_id, queue, task, succeeded, retried, died, snoozed, lost, cancelled, took::integer[]
+SELECT at, worker_id, queue, task, succeeded, retried, died, snoozed, lost, cancelled, took::integer[], tries::integer[]
 FROM unnest(
     :at::timestamptz[], :worker_id::bigint[], :queue::text[], :task::text[], :succeeded::bigint[], :retried::bigint[],
-    :died::bigint[], :snoozed::bigint[], :lost::bigint[], :cancelled::bigint[], :took::text[]
-) AS given (at, worker_id, queue, task, succeeded, retried, died, snoozed, lost, cancelled, took)
+    :died::bigint[], :snoozed::bigint[], :lost::bigint[], :cancelled::bigint[], :took::text[], :tries::text[]
+) AS given (at, worker_id, queue, task, succeeded, retried, died, snoozed, lost, cancelled, took, tries)
 ORDER BY at, queue, task
 ON CONFLICT (at, worker_id, queue, task) DO UPDATE SET
     succeeded = excluded.succeeded,
@@ -19,13 +19,14 @@ ON CONFLICT (at, worker_id, queue, task) DO UPDATE SET
     snoozed = excluded.snoozed,
     lost = excluded.lost,
     cancelled = excluded.cancelled,
-    took = excluded.took
+    took = excluded.took,
+    tries = excluded.tries
 -- sqlite
 INSERT INTO redrive_minutes (
-    at, worker_id, queue, task, succeeded, retried, died, snoozed, lost, cancelled, took
+    at, worker_id, queue, task, succeeded, retried, died, snoozed, lost, cancelled, took, tries
 )
 VALUES (
-    :at, :worker_id, :queue, :task, :succeeded, :retried, :died, :snoozed, :lost, :cancelled, :took
+    :at, :worker_id, :queue, :task, :succeeded, :retried, :died, :snoozed, :lost, :cancelled, :took, :tries
 )
 ON CONFLICT (at, worker_id, queue, task) DO UPDATE SET
     succeeded = excluded.succeeded,
@@ -34,7 +35,8 @@ ON CONFLICT (at, worker_id, queue, task) DO UPDATE SET
     snoozed = excluded.snoozed,
     lost = excluded.lost,
     cancelled = excluded.cancelled,
-    took = excluded.took
+    took = excluded.took,
+    tries = excluded.tries
 
 -- name: errors_put
 -- Write error groups as a worker has seen them; of all writes the first and the last failure count.
@@ -129,36 +131,68 @@ GROUP BY 1, queue, task
 ORDER BY 1, queue, task
 
 -- name: depths_past
--- Return the largest number of due jobs, and the longest time since the first was due, of each queue in each span.
+-- Return the largest numbers of jobs, and the longest time since the first was due, of each queue in each span.
 -- postgres
 SELECT
     date_bin(:width::interval, at, timestamptz '1970-01-01 00:00:00+00') AS at, queue, max(due) AS due,
-    max(oldest_for) AS oldest_for, bool_or(due_capped) AS due_capped
+    max(oldest_for) AS oldest_for, bool_or(due_capped) AS due_capped, max(later) AS later, max(running) AS running,
+    max(dead) AS dead
 FROM redrive_depths
 WHERE at >= :since::timestamptz AND (:queue::text IS NULL OR queue = :queue)
 GROUP BY 1, queue
 ORDER BY 1, queue
 -- sqlite
 SELECT at - at % :width AS at, queue, max(due) AS due, max(oldest_for) AS oldest_for,
-    max(due_capped) AS due_capped
+    max(due_capped) AS due_capped, max(later) AS later, max(running) AS running, max(dead) AS dead
 FROM redrive_depths
 WHERE at >= :since AND (:queue IS NULL OR queue = :queue)
 GROUP BY 1, queue
 ORDER BY 1, queue
 
--- name: minutes_took
--- Return the number of ended attempts of each queue and task by the bucket of the time that they took.
+-- name: minutes_buckets
+-- Return the number of ended attempts by the bucket of the time that they took: for each queue and task, and of all for
+-- each span; and the number of retries by the number of the attempt.
 -- postgres
-SELECT queue, task, each.place - 1 AS place, sum(each.jobs)::bigint AS jobs
+WITH counted AS MATERIALIZED (
+    SELECT date_bin(:width::interval, at, timestamptz '1970-01-01 00:00:00+00') AS at, queue, task,
+        each.place - 1 AS place, sum(each.jobs) AS jobs
+    FROM redrive_minutes
+    CROSS JOIN LATERAL unnest(took) WITH ORDINALITY AS each (jobs, place)
+    WHERE at >= :since::timestamptz AND (:queue::text IS NULL OR queue = :queue) AND each.jobs > 0
+    GROUP BY 1, queue, task, each.place
+)
+SELECT NULL::timestamptz AS at, queue, task, place, sum(jobs)::bigint AS jobs
+FROM counted
+GROUP BY queue, task, place
+UNION ALL
+SELECT at, NULL AS queue, NULL AS task, place, sum(jobs)::bigint AS jobs
+FROM counted
+GROUP BY at, place
+UNION ALL
+SELECT NULL AS at, NULL AS queue, NULL AS task, each.place - 1 AS place, sum(each.jobs)::bigint AS jobs
 FROM redrive_minutes
-CROSS JOIN LATERAL unnest(took) WITH ORDINALITY AS each (jobs, place)
-WHERE at >= :since::timestamptz AND (:queue::text IS NULL OR queue = :queue) AND each.jobs > 0
-GROUP BY queue, task, each.place
+CROSS JOIN LATERAL unnest(tries) WITH ORDINALITY AS each (jobs, place)
+WHERE at >= :since AND (:queue IS NULL OR queue = :queue) AND each.jobs > 0
+GROUP BY each.place
 -- sqlite
-SELECT queue, task, each.key AS place, sum(each.value) AS jobs
-FROM redrive_minutes, json_each(redrive_minutes.took) AS each
+WITH counted AS MATERIALIZED (
+    SELECT at - at % :width AS at, queue, task, each.key AS place, sum(each.value) AS jobs
+    FROM redrive_minutes, json_each(redrive_minutes.took) AS each
+    WHERE at >= :since AND (:queue IS NULL OR queue = :queue) AND each.value > 0
+    GROUP BY 1, queue, task, each.key
+)
+SELECT NULL AS at, queue, task, place, sum(jobs) AS jobs
+FROM counted
+GROUP BY queue, task, place
+UNION ALL
+SELECT at, NULL AS queue, NULL AS task, place, sum(jobs) AS jobs
+FROM counted
+GROUP BY at, place
+UNION ALL
+SELECT NULL AS at, NULL AS queue, NULL AS task, each.key AS place, sum(each.value) AS jobs
+FROM redrive_minutes, json_each(redrive_minutes.tries) AS each
 WHERE at >= :since AND (:queue IS NULL OR queue = :queue) AND each.value > 0
-GROUP BY queue, task, each.key
+GROUP BY each.key
 
 -- name: minutes_unrolled
 -- Return the beginning of the first row after an instant that is to be rolled up; NULL if there is none.
@@ -173,7 +207,7 @@ WHERE at >= :after AND at < :before AND (worker_id <> 0 OR at % :width <> 0)
 -- name: minutes_span
 -- Return the sums of all workers within a span.
 -- both
-SELECT at, worker_id, queue, task, succeeded, retried, died, snoozed, lost, cancelled, took
+SELECT at, worker_id, queue, task, succeeded, retried, died, snoozed, lost, cancelled, took, tries
 FROM redrive_minutes
 WHERE at >= :start::timestamptz AND at < :until::timestamptz
 

@@ -57,6 +57,16 @@ SELECT 'operation', id, action, rate, last_error, done + kept, matched, NULL
 FROM redrive_operations
 WHERE state = 'running'
 UNION ALL
+SELECT 'start', job_id, name, NULL, state, NULL, NULL, next_at
+FROM (
+    SELECT plan.name, plan.job_id, plan.next_at, job.state
+    FROM redrive_schedules AS plan
+    LEFT JOIN redrive_jobs AS job ON job.id = plan.job_id
+    WHERE plan.next_at IS NOT NULL AND plan.paused_at IS NULL
+    ORDER BY plan.next_at, plan.name
+    LIMIT :starts::bigint
+) AS ahead
+UNION ALL
 SELECT 'server', NULL, 'version', NULL, current_setting('server_version'), NULL, NULL, NULL
 UNION ALL
 SELECT 'server', NULL, 'version_number', NULL, current_setting('server_version_num'), NULL, NULL, NULL
@@ -119,6 +129,16 @@ UNION ALL
 SELECT 'operation', id, action, rate, last_error, done + kept, matched, NULL
 FROM redrive_operations
 WHERE state = 'running'
+UNION ALL
+SELECT 'start', job_id, name, NULL, state, NULL, NULL, next_at
+FROM (
+    SELECT plan.name, plan.job_id, plan.next_at, job.state
+    FROM redrive_schedules AS plan
+    LEFT JOIN redrive_jobs AS job ON job.id = plan.job_id
+    WHERE plan.next_at IS NOT NULL AND plan.paused_at IS NULL
+    ORDER BY plan.next_at, plan.name
+    LIMIT :starts
+) AS ahead
 UNION ALL
 SELECT 'server', NULL, 'version', NULL, sqlite_version(), NULL, NULL, NULL
 UNION ALL

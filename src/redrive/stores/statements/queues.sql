@@ -66,6 +66,111 @@ FROM (
 WHERE place <= :count
 ORDER BY id
 
+-- name: queue_present
+-- Return the jobs that a queue runs, or all of them, with their workers; those that hold a place of a limited queue, also
+-- of handlers that have not stopped; and those that a queue runs next.
+-- The order is that of a claim; aging, partitions in rotation and limits, which change it, are not regarded.
+-- postgres
+SELECT 'running' AS kind, id, queue, task, attempt, claimed_at AS at, worker_id, worker
+FROM (
+    SELECT job.id, job.queue, job.task, job.attempt, job.claimed_at, job.worker_id, worker.name AS worker
+    FROM redrive_jobs AS job
+    LEFT JOIN redrive_workers AS worker ON worker.id = job.worker_id
+    WHERE job.state = 'running' AND (:queue::text IS NULL OR job.queue = :queue)
+    ORDER BY job.claimed_at, job.id
+    LIMIT :running::bigint
+) AS running
+UNION ALL
+SELECT 'holder', id, :queue, task, attempt, NULL, NULL, NULL
+FROM (
+    SELECT id, task, attempt FROM redrive_jobs WHERE slot = :queue
+    UNION ALL
+    SELECT job.id, job.task, job.attempt
+    FROM redrive_unstopped AS other
+    JOIN redrive_jobs AS job ON job.id = other.job_id
+    WHERE other.queue = :queue
+        AND EXISTS (SELECT FROM redrive_workers AS worker WHERE worker.id = other.worker_id AND worker.stopped_at IS NULL)
+    ORDER BY id
+    LIMIT :running
+) AS holder
+UNION ALL
+SELECT 'next', id, :queue, task, attempt, scheduled_at, NULL, NULL
+FROM (
+    SELECT head.id, head.task, head.attempt, head.scheduled_at
+    FROM redrive_ready_lanes AS lane
+    CROSS JOIN LATERAL (
+        (
+            SELECT id, task, attempt, scheduled_at FROM redrive_jobs
+            WHERE NOT lane.is_parted AND state = 'ready' AND partition IS NULL
+                AND queue = lane.queue AND priority = lane.priority AND task = lane.task
+                AND scheduled_at <= :now::timestamptz
+            ORDER BY scheduled_at, id
+            LIMIT :next::bigint
+        )
+        UNION ALL
+        (
+            SELECT id, task, attempt, scheduled_at FROM redrive_jobs
+            WHERE lane.is_parted AND state = 'ready' AND partition IS NOT NULL
+                AND queue = lane.queue AND priority = lane.priority AND task = lane.task
+                AND scheduled_at <= :now
+            ORDER BY scheduled_at, id
+            LIMIT :next
+        )
+    ) AS head
+    WHERE lane.queue = :queue
+    ORDER BY lane.priority, head.scheduled_at, head.id
+    LIMIT :next
+) AS ahead
+-- sqlite
+SELECT 'running' AS kind, id, queue, task, attempt, claimed_at AS at, worker_id, worker
+FROM (
+    SELECT job.id, job.queue, job.task, job.attempt, job.claimed_at, job.worker_id, worker.name AS worker
+    FROM redrive_jobs AS job
+    LEFT JOIN redrive_workers AS worker ON worker.id = job.worker_id
+    WHERE job.state = 'running' AND (:queue IS NULL OR job.queue = :queue)
+    ORDER BY job.claimed_at, job.id
+    LIMIT :running
+) AS running
+UNION ALL
+SELECT 'holder', id, :queue, task, attempt, NULL, NULL, NULL
+FROM (
+    SELECT id, task, attempt FROM redrive_jobs WHERE slot = :queue
+    UNION ALL
+    SELECT job.id, job.task, job.attempt
+    FROM redrive_unstopped AS other
+    JOIN redrive_jobs AS job ON job.id = other.job_id
+    WHERE other.queue = :queue
+        AND EXISTS (SELECT 1 FROM redrive_workers AS worker WHERE worker.id = other.worker_id AND worker.stopped_at IS NULL)
+    ORDER BY id
+    LIMIT :running
+) AS holder
+UNION ALL
+SELECT 'next', id, :queue, task, attempt, scheduled_at, NULL, NULL
+FROM (
+    SELECT job.id, job.task, job.attempt, job.scheduled_at
+    FROM redrive_ready_lanes AS lane
+    JOIN redrive_jobs AS job ON job.id IN (
+        SELECT id FROM (
+            SELECT id FROM redrive_jobs
+            WHERE NOT lane.is_parted AND state = 'ready' AND partition IS NULL
+                AND queue = lane.queue AND priority = lane.priority AND task = lane.task AND scheduled_at <= :now
+            ORDER BY scheduled_at, id
+            LIMIT :next
+        )
+        UNION ALL
+        SELECT id FROM (
+            SELECT id FROM redrive_jobs
+            WHERE lane.is_parted AND state = 'ready' AND partition IS NOT NULL
+                AND queue = lane.queue AND priority = lane.priority AND task = lane.task AND scheduled_at <= :now
+            ORDER BY scheduled_at, id
+            LIMIT :next
+        )
+    )
+    WHERE lane.queue = :queue
+    ORDER BY lane.priority, job.scheduled_at, job.id
+    LIMIT :next
+) AS ahead
+
 -- name: job_circumstances
 -- Return the present instant, and for each of these jobs what keeps it from running or has ended it.
 -- postgres

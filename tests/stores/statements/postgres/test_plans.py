@@ -26,7 +26,7 @@ VALUES: dict[str, str] = {
     "job_ids": "ARRAY[1,2,3]", "lease_ids": "ARRAY[1,2,3]", "ids": "ARRAY[1,2,3]", "job_id": "1", "id": "1",
     "grace": "'10 s'", "every": "'5 s'", "budget": "100", "gone": "'{}'", "expires_at": f"'{T0}'",
     "cursor_queues": "'{}'", "cursor_priorities": "'{}'", "cursor_tasks": "'{}'", "tasks": "NULL",
-    "cursor_times": "'{}'", "cursor_ids": "'{}'", "note": "'late'", "reason": "'EXPIRED'",
+    "cursor_times": "'{}'", "cursor_ids": "'{}'", "starts": "5", "note": "'late'", "reason": "'EXPIRED'",
 }  # fmt: skip
 
 POOLED = PostgresSettings("", "", pgbouncer=True)

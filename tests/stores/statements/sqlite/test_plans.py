@@ -196,7 +196,7 @@ GIVEN: dict[str, object] = {
     "job_id": 1, "lease_id": 1, "grace": seconds(10), "every": seconds(5), "budget": 100, "after_id": 0, "most": 10,
     "before_id": 2**62, "due": None, "keep_due": False,
     "state": "ready", "scheduled_at": T0, "tag": "t", "since": T0, "width": seconds(60), "after": T0, "dead": False,
-    "unmuted": False, "at": T0,
+    "unmuted": False, "at": T0, "starts": 5,
 }  # fmt: skip
 
 PARAMS: dict[str, object] = dict.fromkeys(ABSENT.split()) | GIVEN

@@ -847,6 +847,7 @@ CREATE TABLE redrive_minutes (
     lost bigint NOT NULL,
     cancelled bigint NOT NULL,
     took integer[] NOT NULL,              -- attempts by the time that they took, in buckets
+    tries integer[] NOT NULL,             -- attempts that were retries, by their number
     PRIMARY KEY (at, worker_id, queue, task)
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
 

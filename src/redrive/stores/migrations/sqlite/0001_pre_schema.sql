@@ -814,6 +814,7 @@ CREATE TABLE redrive_minutes (
     lost INTEGER NOT NULL,
     cancelled INTEGER NOT NULL,
     took TEXT NOT NULL,                   -- JSON: attempts by the time that they took, in buckets
+    tries TEXT NOT NULL,                  -- JSON: attempts that were retries, by their number
     PRIMARY KEY (at, worker_id, queue, task)
 ) STRICT, WITHOUT ROWID;
 
