@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from docs.generate import commands
 from redrive import App, errors
 from redrive.cli import cli
-from redrive.operate.table import ROWS, sections
+from redrive.operate import navigation
+from redrive.operate.table import ROWS
 from redrive.stores.drivers.postgres import PostgresSettings
 from redrive.stores.drivers.sqlite import SQLiteSettings
 from tests.architecture.source import DOCS, ROOT, headings, markdown, name
@@ -121,7 +122,7 @@ def _is_test(found: str) -> bool:
 def test_the_tour_shows_the_dashboard():
     """Each entry of the navigation has a light and a dark picture, all pictures are shown, and take less than 2 MB."""
     pictures = {path.name: path.stat().st_size for path in (DOCS / "screenshots").iterdir()}
-    entries = {path for _, path in sections()}
+    entries = {each.path for _, group in navigation.groups(ROWS) for each in group}
     pages = {route.template.removesuffix(".html") for route in ROWS if route.template and route.path in entries}
     shown = re.findall(r"{{ picture_(\w+) }}", (DOCS / "how-to" / "tour.md").read_text())
 
