@@ -108,6 +108,45 @@ def test_a_run_shows_its_steps_tries_signals_and_attempts_in_one_list(app: redri
     assert '<a href="/jobs/2">job 2</a> at its step 1' in client.get("/runs/checkout/basket/b/1").text
 
 
+def test_a_run_shows_each_step_with_its_times(app: redrive.App, client: Operator):
+    """Lanes have the run, the tries of each step with the waits between them, and what it waits for now."""
+    data, parent = client.read("/runs/checkout/a/1"), client.read("/runs/basket/b")
+    html = client.get("/runs/checkout/a/1?step=1&scale=1").text
+    run, charge, shipped = data["lanes"]
+
+    assert [("", "parked"), ("1", "succeeded"), ("2", "waiting")] == [
+        (each["path"], each["standing"]) for each in data["lanes"]
+    ]
+    assert ["retried", "backoff", "succeeded"] == [each["kind"] for each in charge["spans"]]
+    assert ["run", "waits"] == [each["spans"][-1]["kind"] for each in (run, shipped)]
+    assert (["shipped"], None) == (data["awaits"], shipped["ended_at"])
+    assert [("call", "3")] == [(each["kind"], each["job_id"]) for each in parent["lanes"][1:]]
+    assert "Step 1, charge" in html
+    assert "1 charge: try 1: retried, " in html
+
+
+def test_the_form_of_a_signal_has_the_name_that_the_run_waits_for(app: redrive.App, client: Operator):
+    """The name is filled in; another signal needs a tick, and asks first."""
+    html = client.get("/runs/checkout/a/1").text
+    app.runs.get("checkout", "a/1").cancel()
+    drain(app)
+    ended = client.get("/runs/checkout/a/1").text
+
+    assert '<input type="hidden" name="name" value="shipped">' in html
+    assert '<input type="checkbox" required>' in html
+    assert 'data-confirm="The run waits for shipped, and not for this signal. Send it all the same?"' in html
+    assert "It waits for the signal “shipped”" in html
+    assert ("It was cancelled" in ended, 'value="signal"' in ended) == (True, False)
+
+
+def test_events_of_a_run_are_a_table_too(client: Operator):
+    """The table has what the picture shows."""
+    html = client.get("/runs/checkout/a/1?view=table").text
+
+    assert "charge: ok at try 2" in html
+    assert 'class="lanes"' not in html
+
+
 def test_long_runs_show_their_latest_steps(client: Operator, monkeypatch: pytest.MonkeyPatch):
     """The page of a run reads a limited number of steps."""
     monkeypatch.setattr(page, "LATEST", 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, tzinfo
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
@@ -15,14 +15,19 @@ from redrive.app.flows.run_events import RunEvent, RunEventKind, events_of
 from redrive.app.protocol import Procedure
 from redrive.engine.explain import obstacle
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.runs import RunRecord, StepKind
+from redrive.engine.runs import RunRecord, StepKind, StepOutcome
+from redrive.operate.charts import waterfall
+from redrive.operate.charts.axes import took
+from redrive.operate.charts.waterfall import Bar, Row, Waterfall
 from redrive.operate.exchange import Form, Moved, Page, Refusal, Request, Site, path_to
 from redrive.operate.jobs import due_at, standing
+from redrive.operate.run_lanes import Lane, LaneSpan, lanes_of
 from redrive.operate.runs import RunLine, run_line
 from redrive.operate.shown import Shown
 from redrive.stores.operations import jobs, managing_runs, queues, redriving
 from redrive.stores.operations.jobs import Documents
 from redrive.stores.operations.managing_runs import RunView, Timeline
+from redrive.visible import visible
 
 #: Steps and signals that are shown, the latest ones.
 LATEST: Final = 200
@@ -92,7 +97,9 @@ class RunPage(msgspec.Struct, frozen=True, gc=False):
         paused_at: since when it takes no new step.
         cancel_at: when its cancellation was requested.
         unread: the names of the signals that it has not read.
+        awaits: the names of the signals that it waits for.
         children: the runs that it has called.
+        lanes: the run and its steps with their times, in the order of the calls.
         events: steps, tries, waits, signals and attempts, oldest first.
         left_out: True if older steps are not shown.
         steps: the paths and names of the steps, from which it can be forked.
@@ -117,7 +124,9 @@ class RunPage(msgspec.Struct, frozen=True, gc=False):
     parent_path: str | None
     forked_from: str | None
     unread: tuple[str, ...]
+    awaits: tuple[str, ...]
     children: tuple[RunPlace, ...]
+    lanes: tuple[Lane, ...]
     events: tuple[RunEventLine, ...]
     left_out: bool
     steps: tuple[tuple[str, str], ...]
@@ -125,6 +134,55 @@ class RunPage(msgspec.Struct, frozen=True, gc=False):
     values: Any
     result: Any
     actions: tuple[str, ...]
+
+    def waterfall(self, zone: tzinfo, *, folded: bool) -> Waterfall:
+        """Draw the lanes, with times in a zone, and with idle spans folded or as long as they were."""
+        return waterfall.draw([_row(each, self.at) for each in self.lanes], self.at, zone, folded=folded)
+
+    def lane(self, path: str) -> Lane | None:
+        """Return the step at a path; without one, the first that has failed, or waits, or the last one."""
+        steps = self.lanes[1:]
+        for wanted in ("dead", "retrying", "running", "waiting"):
+            if not any(each.path == path for each in steps):
+                path = next((each.path for each in steps if each.standing == wanted), path)
+        return next((each for each in steps if each.path == path), steps[-1] if steps else None)
+
+
+# The name of the shape of a part, and whether nothing is executed meanwhile.
+_SHAPES: Final[Mapping[str, tuple[str, bool]]] = {
+    "run": ("thin", True),
+    "child": ("thin", True),
+    "backoff": ("line", True),
+    "sleeps": ("sleep", True),
+    "waits": ("open", True),
+}
+
+
+def _row(lane: Lane, now: datetime) -> Row:
+    bars = tuple(_bar(each, now) for each in lane.spans)
+    sentence = f"{lane.path} {lane.name}: {'; '.join(each.tip for each in bars)}".strip()
+    return Row(bars, visible(sentence), "" if lane.depth == 0 or lane.kind == StepKind.SLEEP else _outcome(lane))
+
+
+def _outcome(lane: Lane) -> str:
+    if lane.standing == "succeeded":
+        return f"ok at try {lane.tries}" if lane.tries > 1 else "ok"
+    return "gave up" if lane.standing == "dead" and lane.tries else ""
+
+
+def _bar(each: LaneSpan, now: datetime) -> Bar:
+    shape, is_idle = _SHAPES.get(each.kind, ("bar", False))
+    # A called run works meanwhile, as far as its caller knows.
+    is_idle = is_idle and not (each.kind == "child" and each.ended_at is not None)
+    words = {"run": "the run", "child": "the called run", "backoff": "waited for the next try", "waits": "waits"}
+    what = f"try {each.number}: {each.kind}" if each.number else words.get(each.kind, each.kind)
+    error = f": {each.error.partition(chr(10))[0]}" if each.error else ""
+    tip = f"{what}, {took(((each.ended_at or now) - each.began_at).total_seconds())}{error}"
+    label = {"lost": "worker lost", "sleeps": "sleeps, holds no slot"}.get(each.kind, "")
+    if each.kind == "waits" and each.ended_at is None:
+        label = "no signal yet"
+    name = "other" if shape == "thin" else each.kind
+    return Bar(shape, name, each.began_at, each.ended_at, visible(tip), is_idle, label)
 
 
 def run(site: Site, request: Request) -> Procedure[Page]:
@@ -165,7 +223,13 @@ def run(site: Site, request: Request) -> Procedure[Page]:
         parent_path=record.parent_path,
         forked_from=None if record.forked_from is None else str(record.forked_from),
         unread=tuple(each.name for each in found.signals if each.path is None),
+        awaits=tuple(
+            dict.fromkeys(
+                each.name for each in found.steps if each.kind is StepKind.WAIT and each.outcome is StepOutcome.WAITING
+            )
+        ),
         children=tuple(children.values()),
+        lanes=lanes_of(found, standing(job, around.now), around.now, shown),
         events=tuple(_line(each, value, children, shown) for each, value in zip(events, shown.others, strict=True)),
         left_out=is_cut,
         steps=tuple((each.path, each.name) for each in found.steps if each.kind in (StepKind.STEP, StepKind.CALL)),
