@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -77,6 +77,47 @@ def test_a_cron_shows_each_occurrence_with_its_job(client: Operator, monkeypatch
     assert first["past"][-1]["occurs_at"] > rest["past"][0]["occurs_at"]
     assert ("skip", "one", None) == (first["overlap"], first["catch_up"], first["skips"])
     assert "What became of its occurrences" in client.get("/schedules/hourly").text
+
+
+def test_a_cron_shows_what_became_of_its_jobs():
+    """Outcomes have the jobs that died, the share of failures and the days of a month; the list shows that it fails."""
+    app = redrive.App("memory://", clock=VirtualClock(datetime(2026, 3, 1, 12, tzinfo=UTC)))
+    deaths: list[str] = []
+
+    @app.cron("0 4 * * *", tz="Europe/Kyiv", retry="1 1m")
+    def reconcile(context: redrive.Context) -> None:
+        """Succeed for two nights, the second time after a retry, then fail with a secret."""
+        deaths.append("")
+        if len(deaths) == 2 or len(deaths) > 3:
+            raise KeyError("ledger_id")
+
+    app.open()
+    drain(app, within="5d")
+    client = Operator(app)
+    data, (line,) = client.read("/schedules/reconcile"), client.read("/schedules")["items"]
+    html, listed = client.get("/schedules/reconcile").text, client.get("/schedules").text
+    found, march = data["outcomes"], client.read("/schedules/reconcile?month=2026-04")["month"]
+    app.close()
+
+    assert {"dead": 3, "succeeded": 1, "retried": 1} == found["counts"]
+    assert (60.0, 3, 3) == (found["failed_percent"], found["streak"], len(found["dead"]))
+    assert ("dead", 2, "'ledger_id'") == tuple(found["latest"][0][each] for each in ("outcome", "attempts", "error"))
+    assert ["succeeded", "retried", "dead", "dead", "dead", "planned"] == [
+        mark["outcome"] for day in data["month"]["days"] if day["in_month"] for mark in day["marks"]
+    ][:6]
+    assert ("2026-04-01", "2026-03", "2026-05") == (march["month"], march["before"], march["after"])
+    assert ["planned"] * 30 == [mark["outcome"] for day in march["days"] if day["in_month"] for mark in day["marks"]]
+    assert "clocks go forward: 23 hours" in [day["change"] for day in data["month"]["days"]]
+    assert "Its last 3 jobs died" in html
+    assert f"/jobs?q=id%3A{'%2C'.join(found['dead'])}%20state%3Adead" in html
+    assert (3, "reconcile: its last 3 jobs died" in listed) == (line["outcomes"]["streak"], True)
+
+
+def test_days_with_many_occurrences_have_counts(app: redrive.App, client: Operator):
+    """A day with more than four occurrences has a number for each outcome."""
+    today = next(day for day in client.read("/schedules/hourly")["month"]["days"] if day["counts"])
+
+    assert (["succeeded"], []) == (list(today["counts"]), today["marks"])
 
 
 def test_a_pause_shows_what_it_skips(app: redrive.App, client: Operator):
@@ -214,6 +255,9 @@ def test_wrong_actions_are_refused(client: Operator, path: str, form: dict[str, 
     [
         ("/schedules/none", 404),
         ("/schedules/hourly?before=yesterday", 400),
+        ("/schedules/hourly?month=2026-13", 400),
+        ("/schedules/hourly?month=9999-12", 400),
+        ("/schedules/hourly?month=2020-01", 200),
         ("/schedules/hourly?before=2026-03-01T06:00Z", 200),
         ("/schedules/hourly?before=0001-01-01T00:00%2B14:00", 400),
         ("/schedules/table/item?key=", 400),

@@ -12,7 +12,7 @@ from redrive.app.protocol import Procedure
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.recurring import CronDefinition
 from redrive.operate.charts import calendar
-from redrive.operate.charts.calendar import DAYS, Day, Mark
+from redrive.operate.charts.calendar import DAYS, YEARS, Day, Mark
 from redrive.operate.charts.svg import Picture
 from redrive.operate.exchange import Page, Refusal, Request, Site
 from redrive.operate.schedule_view import ScheduleView, view
@@ -21,9 +21,6 @@ from redrive.stores.operations import clock, schedules
 
 #: Decided occurrences of a week that are read.
 MOST: Final = 1000
-
-#: Years that a calendar has; before and after them time zones are guesses.
-YEARS: Final = range(1970, 2100)
 
 
 class CalendarQuery(msgspec.Struct, frozen=True, gc=False):

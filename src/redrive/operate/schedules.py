@@ -16,12 +16,16 @@ from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
 from redrive.engine.records import Count
 from redrive.engine.recurring import CronDefinition, RefreshDefinition
+from redrive.operate import outcomes
 from redrive.operate.exchange import Form, Moved, Named, Note, Page, Request, Site, path_to, read_instant
+from redrive.operate.outcomes import Month, OccurrenceLine, Outcomes
 from redrive.operate.schedule_view import ScheduleView, standing, view, views
 from redrive.operate.tasks import read_json, read_priority
+from redrive.schedule.timezone import zone
 from redrive.stores.operations import clock, crons, schedules
 from redrive.stores.operations.refresh import items
 from redrive.stores.operations.refresh.items import ItemLoad
+from redrive.stores.operations.schedules import Outcome
 
 #: Schedules, occurrences and items on a page.
 SHOWN: Final = 50
@@ -40,11 +44,13 @@ class ScheduleQuery(Named, frozen=True, gc=False):
 
     Attributes:
         before: of a cron: the instant before which its occurrences are listed.
+        month: of a cron: the month of its calendar, such as ``2026-11``; by default the present one.
         after: of a refresh: the item after which its items are listed.
         troubled_after: of a refresh: the item after which its items in trouble are listed.
     """
 
     before: str | None = None
+    month: str | None = None
     troubled_after: str | None = None
 
 
@@ -97,21 +103,6 @@ class NewCron(Form, frozen=True, gc=False):
     replace: bool = False
 
 
-class OccurrenceLine(msgspec.Struct, frozen=True, gc=False):
-    """A decided occurrence of a cron.
-
-    Attributes:
-        decision: started, queued, skipped or missed.
-        note: why.
-    """
-
-    occurs_at: datetime
-    decided_at: datetime
-    decision: str
-    job: str | None
-    note: str | None
-
-
 class ScheduleNote(Note, frozen=True, gc=False, omit_defaults=True):
     """What an action on a schedule did.
 
@@ -133,6 +124,7 @@ class ScheduleLine(msgspec.Struct, frozen=True, gc=False):
         next: the next occurrences of a cron; of a paused one as if it were resumed now.
         remarks: why it may not start anything, besides a pause.
         last: the latest decision about a cron.
+        outcomes: what became of its latest occurrences, at most 20.
         tracked: the items of a refresh.
         troubled: those with a failed last attempt, and those that were given up.
     """
@@ -147,6 +139,7 @@ class ScheduleLine(msgspec.Struct, frozen=True, gc=False):
     remarks: tuple[str, ...]
     created: bool
     last: OccurrenceLine | None = None
+    outcomes: Outcomes | None = None
     tracked: Count | None = None
     troubled: Count | None = None
 
@@ -172,6 +165,8 @@ class CronPage(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="cro
         jobs: what it enqueues, and their policy.
         tz: the time zone of its pattern.
         skips: the occurrences that the present pause has skipped so far; None if it is not paused.
+        outcomes: what became of its latest occurrences.
+        month: a month of its occurrences; None if this version cannot read its pattern.
         past: the decided occurrences, the latest first.
         before: the parameter ``before`` of the next page; None on the last page.
         remedy: the command that ends its pause; None if it is not paused.
@@ -185,9 +180,16 @@ class CronPage(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="cro
     jobs: str | None
     tz: str
     skips: Count | None
+    outcomes: Outcomes
+    month: Month | None
     past: tuple[OccurrenceLine, ...]
     before: str | None
     remedy: str | None
+
+    def clock(self, at: datetime) -> str:
+        """Write the time of an instant in the zone of the cron."""
+        local = at.astimezone(zone(self.tz))
+        return f"{local:%H:%M:%S}" if local.second else f"{local:%H:%M}"
 
 
 class ItemLine(msgspec.Struct, frozen=True, gc=False):
@@ -247,15 +249,16 @@ def schedule_list(site: Site, request: Request) -> Procedure[Page]:
     at: datetime = yield clock.present(site.app.now())
     limit = request.limit(SHOWN)
     found: list[ScheduleView] = yield from views(site.app, after=request.query.get("after", ""), limit=limit + 1)
-    latest: dict[str, Occurrence] = {each.schedule: each for each in (yield schedules.latest())}
+    went: tuple[Outcome, ...] = yield schedules.outcomes(limit=outcomes.SMALL)
+    past = {name: tuple(map(outcomes.line, each)) for name, each in itertools.groupby(went, lambda one: one.schedule)}
     loads: dict[str, ItemLoad] = {each.schedule: each for each in (yield items.loads(MOST))}
-    shown = tuple(line(each, at, NEXT, latest.get(each.name), loads.get(each.name)) for each in found[:limit])
+    shown = tuple(line(each, at, NEXT, past.get(each.name, ()), loads.get(each.name)) for each in found[:limit])
     data = ScheduleList(at, shown, shown[-1].name if len(found) > limit else None)
     return Page("Schedules", data, next={"after": data.after})
 
 
 def line(
-    seen: ScheduleView, at: datetime, ahead: int, last: Occurrence | None = None, load: ItemLoad | None = None
+    seen: ScheduleView, at: datetime, ahead: int, past: tuple[OccurrenceLine, ...] = (), load: ItemLoad | None = None
 ) -> ScheduleLine:
     """Return a schedule as a line of a list."""
     return ScheduleLine(
@@ -268,16 +271,11 @@ def line(
         paused_at=seen.paused_at,
         remarks=seen.remarks,
         created=seen.created,
-        last=None if last is None else occurrence_line(last),
+        last=past[0] if past else None,
+        outcomes=outcomes.summary(past) if past else None,
         tracked=None if load is None else Count(load.tracked, load.tracked >= MOST),
         troubled=None if load is None else Count(load.troubled, load.troubled >= MOST),
     )
-
-
-def occurrence_line(each: Occurrence) -> OccurrenceLine:
-    """Return an occurrence as a line of a list."""
-    job = None if each.job_id is None else str(each.job_id)
-    return OccurrenceLine(each.occurs_at, each.decided_at, each.decision.value, job, each.note)
 
 
 def schedule(site: Site, request: Request) -> Procedure[Page]:
@@ -292,20 +290,42 @@ def schedule(site: Site, request: Request) -> Procedure[Page]:
 def _cron(site: Site, seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]:
     text, limit = request.query.get("before", ""), request.limit(SHOWN)
     before = read_instant("before", text) if text else None
-    found: tuple[Occurrence, ...] = yield schedules.occurrences(seen.name, before=before, limit=limit + 1)
-    past = tuple(map(occurrence_line, found[:limit]))
     cron = seen.definition if isinstance(seen.definition, CronDefinition) else None
+    place = zone("UTC" if cron is None else cron.tz)
+    first = outcomes.first_of(request.query.get("month", ""), at.astimezone(place).date())
+    found: tuple[Outcome, ...] = yield schedules.outcomes(seen.name, limit=outcomes.MOST)
+    newest = yield from outcomes.read_lines(site, found)
+    decided, end = newest, outcomes.bounds(first, place)[1]
+    if end < at:
+        decided = tuple(map(outcomes.line, (yield schedules.outcomes(seen.name, before=end, limit=outcomes.MOST))))
+    listed = newest
+    if before is not None:
+        older: tuple[Outcome, ...] = yield schedules.outcomes(seen.name, before=before, limit=limit + 1)
+        listed = yield from outcomes.read_lines(site, older)
+    past = listed[:limit]
     data = CronPage(
         at=at,
-        line=line(seen, at, AHEAD, found[0] if found and before is None else None),
+        line=line(seen, at, AHEAD, newest[:1]),
         declared_at=None if seen.row is None else seen.row.declared_at,
         overlap=None if cron is None else cron.overlap.value,
         catch_up=None if cron is None else cron.started_late,
         jobs=None if cron is None else cron.job.described,
         tz="UTC" if cron is None else cron.tz,
         skips=None if cron is None else _skips(seen, cron, at),
+        outcomes=outcomes.summary(newest[: outcomes.STRIP]),
+        month=None
+        if cron is None
+        else outcomes.month(
+            cron.schedule,
+            decided,
+            first,
+            place,
+            now=at,
+            paused=seen.paused_at is not None,
+            read_from=decided[-1].occurs_at if len(decided) == outcomes.MOST else None,
+        ),
         past=past,
-        before=past[-1].occurs_at.isoformat() if len(found) > limit else None,
+        before=past[-1].occurs_at.isoformat() if len(listed) > limit else None,
         remedy=seen.remedy(site.reference),
     )
     return Page(f"cron {seen.name}", data, next={"before": data.before})
@@ -333,7 +353,7 @@ def _refresh(site: Site, seen: ScheduleView, request: Request, at: datetime) -> 
     kept = seen.definition if isinstance(seen.definition, RefreshDefinition) else None
     data = RefreshPage(
         at=at,
-        line=line(seen, at, NEXT, None, load),
+        line=line(seen, at, NEXT, (), load),
         declared_at=None if seen.row is None else seen.row.declared_at,
         policy=() if kept is None else tuple(str(kept.policy).splitlines()),
         jobs=None if kept is None else kept.job.described,
@@ -398,7 +418,7 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
         case _:
             done: Occurrence = yield crons.trigger(name, actor=actor, now=now)
             did = f"was started as job {done.job_id}"
-    data = ScheduleNote(f"{what} {did}", started=tuple(map(occurrence_line, started)))
+    data = ScheduleNote(f"{what} {did}", started=tuple(map(outcomes.line, started)))
     return Moved(path_to("schedules", name), data.note, data=data)
 
 

@@ -20,7 +20,7 @@ MARKS: Final = 3
 
 _STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _MINUTE: Final = 60.0
-LONG: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_LONG: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _PARTS: Final = 6
 _LABELS: Final = 6
 
@@ -93,9 +93,9 @@ def ticks(most: float, *, whole: bool = False) -> tuple[float, ...]:
 
 def spans(most: float) -> tuple[float, ...]:
     """Return round spans from zero to at least ``most``, in seconds."""
-    if most <= 3 * LONG[0]:
+    if most <= 3 * _LONG[0]:
         return ticks(most or 1.0)
-    long = next((each for each in LONG if each >= most / 3), None)
+    long = next((each for each in _LONG if each >= most / 3), None)
     return _up_to(most, float(long) if long else 86_400 * _step(most / 3 / 86_400))
 
 

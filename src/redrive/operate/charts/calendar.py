@@ -23,6 +23,9 @@ from redrive.schedule import Schedule
 DAYS: Final = 7
 MOST: Final = 140
 
+#: Years that a calendar has; before and after them time zones are guesses.
+YEARS: Final = range(1970, 2100)
+
 _LABEL: Final = 96
 _HOUR: Final = 28
 _ROW: Final = 26

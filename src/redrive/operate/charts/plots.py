@@ -238,7 +238,9 @@ class Cell(msgspec.Struct, frozen=True, gc=False):
     glyph: str = ""
 
 
-def strip(axis: Axis, cells: Sequence[Cell], sentence: str, icons: str, *, scale: Scale | None = None) -> Picture:
+def strip(
+    axis: Axis, cells: Sequence[Cell], sentence: str, icons: str, *, scale: Scale | None = None, streak: float = 0
+) -> Picture:
     """Draw outcomes: a column for each, as high as its value, with an icon below all that did not simply succeed.
 
     Args:
@@ -247,6 +249,7 @@ def strip(axis: Axis, cells: Sequence[Cell], sentence: str, icons: str, *, scale
         sentence: for screen readers.
         icons: the address of the icons.
         scale: the y axis.
+        streak: the part of the width, at its end, that is tinted.
     """
     scale = scale or spans(max((each.value or 0 for each in cells), default=0))
     names = dict.fromkeys(each.name for each in cells)
@@ -263,8 +266,19 @@ def strip(axis: Axis, cells: Sequence[Cell], sentence: str, icons: str, *, scale
         for number, each in enumerate(cells)
         if each.glyph
     ]
+    tint = []
+    if streak:
+        tint = [
+            svg.element(
+                "rect",
+                x=svg.place(1 - streak),
+                width=svg.place(streak),
+                height=svg.short(scale.height + _FOOT),
+                class_="tint",
+            )
+        ]
     return _figure(
-        axis, scale, sentence, [*_bodies(axis, series, scale), *marks], [each.tip for each in cells], foot=_FOOT
+        axis, scale, sentence, [*tint, *_bodies(axis, series, scale), *marks], [each.tip for each in cells], foot=_FOOT
     )
 
 

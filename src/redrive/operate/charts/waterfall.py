@@ -9,12 +9,15 @@ from typing import Final
 import msgspec
 
 from redrive.operate.charts import svg
-from redrive.operate.charts.axes import LONG, took
+from redrive.operate.charts.axes import took
 from redrive.operate.charts.svg import Picture
 
 #: Idle spans longer than this are folded, the longest ones of them.
 IDLE: Final = timedelta(seconds=30)
 FOLDS: Final = 6
+
+# Seconds between the labels of the axis.
+_STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 _HEIGHT: Final = 34
 _AXIS: Final = 30
@@ -143,9 +146,9 @@ def _ticks(part: Part, zone: tzinfo) -> Iterator[tuple[float, str]]:
     if wide < _WIDE:
         return
     local = part.begin.astimezone(zone)
-    is_long = whole > LONG[-1] * 2
+    is_long = whole > _STEPS[-1] * 2
     yield part.left, f"{local:%d %b %H:%M}" if is_long else f"{local:%H:%M:%S}"
-    step = next((each for each in LONG if whole / each * _WIDE <= wide), None)
+    step = next((each for each in _STEPS if whole / each * _WIDE <= wide), None)
     if step is None:
         return
     midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -154,7 +157,7 @@ def _ticks(part: Part, zone: tzinfo) -> Iterator[tuple[float, str]]:
     while at < part.end:
         place = part.place(at)
         if place - part.left >= _WIDE and part.right - place > _WIDE / 2:
-            yield place, f"{at:%d %b}" if step >= LONG[-1] else f"{at:%H:%M}" if step >= 60 else f"{at:{_short(at)}}"  # noqa: PLR2004 - a minute
+            yield place, f"{at:%d %b}" if step >= _STEPS[-1] else f"{at:%H:%M}" if step >= 60 else f"{at:{_short(at)}}"  # noqa: PLR2004 - a minute
         at += timedelta(seconds=step)
 
 

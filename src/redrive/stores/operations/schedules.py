@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
+from redrive.engine.lifecycle import State
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
 from redrive.engine.recurring import CronDefinition, Definition, ScheduleRecord
@@ -27,6 +28,23 @@ class ScheduleStatus(msgspec.Struct, frozen=True, gc=False):
     is_stale: bool  # True if an older policy has set the times of some items
     sweep_at: datetime | None  # when the first item of any refresh must be swept; the same in all rows
     now: datetime
+
+
+class Outcome(Occurrence, frozen=True, gc=False):
+    """A decided occurrence, and what became of its job; a job that was deleted has no state.
+
+    Attributes:
+        caught: True for a dead job that its catch task has caught.
+        attempt: the number of its attempts.
+    """
+
+    state: State | None = None
+    caught: bool = False
+    attempt: int | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    reason: str | None = None
+    error: str | None = None
 
 
 # A schedule with an unchanged timing keeps its planned instants, so a deployment loses no occurrence.
@@ -159,9 +177,16 @@ def occurrences(name: str, *, before: datetime | None = None, limit: int = 100) 
 
 
 @reads
-def latest() -> Statements[tuple[Occurrence, ...]]:
-    """Return the latest decided occurrence of each cron that has one, by name."""
-    return tuple((yield Query("occurrences_latest", into=Occurrence)))
+def outcomes(name: str | None = None, *, before: datetime | None = None, limit: int) -> Statements[tuple[Outcome, ...]]:
+    """Return the decided occurrences of a cron, or of each, before an instant, with their jobs, the latest first.
+
+    Args:
+        name: of a cron; without it those of all are returned, by name.
+        before: an instant.
+        limit: occurrences of each cron.
+    """
+    params = {"name": name, "before": before, "count": limit}
+    return tuple((yield Query("occurrences_outcomes", params, into=Outcome)))
 
 
 @writes

@@ -115,15 +115,27 @@ WHERE schedule = :schedule AND (:before::timestamptz IS NULL OR occurs_at < :bef
 ORDER BY occurs_at DESC
 LIMIT :count::bigint
 
--- name: occurrences_latest
--- Return the latest decided occurrence of each cron that has one.
--- One index probe for each schedule.
+-- name: occurrences_outcomes
+-- Return the latest decided occurrences of one cron or of each, with the jobs that they have started.
+-- One index range for each schedule, and one probe for each occurrence.
 -- both
-SELECT found.schedule, found.occurs_at, found.decided_at, found.decision, found.job_id, found.note
+SELECT
+    found.schedule, found.occurs_at, found.decided_at, found.decision, found.job_id, found.note,
+    job.state, job.caught_at IS NOT NULL AS caught, job.attempt, job.started_at, job.finished_at, job.reason, job.error
 FROM redrive_schedules AS known
 INNER JOIN redrive_occurrences AS found ON found.schedule = known.name
-    AND found.occurs_at = (SELECT max(occurs_at) FROM redrive_occurrences WHERE schedule = known.name)
-ORDER BY found.schedule
+    AND found.occurs_at >= (
+        SELECT min(occurs_at) FROM (
+            SELECT occurs_at FROM redrive_occurrences
+            WHERE schedule = known.name AND (:before::timestamptz IS NULL OR occurs_at < :before)
+            ORDER BY occurs_at DESC
+            LIMIT :count::bigint
+        ) AS latest
+    )
+    AND (:before IS NULL OR found.occurs_at < :before)
+LEFT JOIN redrive_jobs AS job ON job.id = found.job_id
+WHERE known.kind = 'cron' AND (:name::text IS NULL OR known.name = :name)
+ORDER BY found.schedule, found.occurs_at DESC
 
 -- name: occurrences_forget
 -- Delete occurrences that were decided long ago, and return a row for each.

@@ -464,17 +464,23 @@ def test_occurrences_are_listed_the_latest_first(clockwork: Clockwork):
     assert [HALF + 2 * HOUR, HALF + HOUR, HALF] == [each.occurs_at for each in (*page, *rest)]
 
 
-def test_the_latest_occurrence_of_each_cron_is_read(clockwork: Clockwork):
-    """Each cron with a decided occurrence has one line, that of its latest; a cron without one has none."""
+def test_the_latest_occurrences_of_each_cron_are_read_with_their_jobs(clockwork: Clockwork):
+    """Each cron with decided occurrences has its latest ones, with the states of their jobs, before an instant too."""
     clockwork.declare(cron(overlap=Overlap.ALLOW), cron(name="another"), cron("0 0 1 1 *", name="rare"))
-    for hour in range(2):
+    for hour in range(3):
         clockwork.until(HALF + hour * HOUR)
         clockwork.fire()
     clockwork.do(crons.fire("another", now=clockwork.now))
+    all_of = clockwork.do(schedules.outcomes(limit=2))
+    first = clockwork.do(schedules.outcomes("nightly", before=HALF + HOUR, limit=2))
 
-    assert [("another", HALF + HOUR), ("nightly", HALF + HOUR)] == [
-        (each.schedule, each.occurs_at) for each in clockwork.do(schedules.latest())
+    assert [("another", HALF + 2 * HOUR), ("nightly", HALF + 2 * HOUR), ("nightly", HALF + HOUR)] == [
+        (each.schedule, each.occurs_at) for each in all_of
     ]
+    assert [(HALF, State.READY, 0, False)] == [
+        (each.occurs_at, each.state, each.attempt, each.caught) for each in first
+    ]
+    assert all(each.job_id is not None for each in all_of)
 
 
 def test_old_occurrences_are_forgotten(clockwork: Clockwork):
