@@ -98,7 +98,7 @@ def test_large_numbers_are_capped(client: Operator, monkeypatch: pytest.MonkeyPa
     html = client.get("/machines/payment").text
 
     assert ">2+</a>" in html
-    assert "created (2+)</text>" in html
+    assert ">2+ instances, 1 failed</text>" in html
 
 
 def test_a_machine_is_drawn(client: Operator):
@@ -106,9 +106,12 @@ def test_a_machine_is_drawn(client: Operator):
     html = client.get("/machines/payment").text
     data = client.read("/machines/payment")
 
-    assert "<desc>start to created on Created; created to paid on Paid; paid to expired on Expired after 3d" in html
+    assert (
+        'aria-label="start to created on Created; created to paid on Paid; paid to expired on Expired after 3d' in html
+    )
     assert "<style" not in html
-    assert "created (3)</text>" in html
+    assert ">3 instances, 1 failed</text>" in html
+    assert '<a href="/machines/payment?state=created&amp;status=failed#instances">' in html
     assert {"source": None, "target": "created", "event": "Created"} == data["transitions"][0]
 
 
@@ -211,7 +214,7 @@ def test_machines_of_other_code_are_shown(app: redrive.App):
     client = Operator(app)
     data = client.read("/machines/payment")
 
-    assert (None, False) == (data["diagram"], data["machine"]["declared"])
+    assert (None, False) == (data["drawing"], data["machine"]["declared"])
     assert [("created", 3, 1, False), ("paid", 1, 0, False)] == _states(data["machine"])
     assert "Only the database has it" in client.get("/machines/payment").text
     assert [] == client.read("/machines/payment/b")["actions"]

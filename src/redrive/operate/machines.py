@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Final
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -14,6 +15,8 @@ from redrive.engine.commands import command
 from redrive.engine.diagram import as_text, edges
 from redrive.engine.machine import InstanceRecord, InstanceStatus
 from redrive.engine.records import NEWEST, Count
+from redrive.operate.charts import states
+from redrive.operate.charts.states import Arrow, Box
 from redrive.operate.charts.svg import Picture
 from redrive.operate.exchange import Named, Page, Refusal, Request, Site
 from redrive.operate.shown import Shown
@@ -114,8 +117,7 @@ class MachinePage(msgspec.Struct, frozen=True, gc=False):
     """A machine and a page of its instances.
 
     Attributes:
-        diagram: an SVG element; None if the code does not have the machine.
-        drawing: the same as lines of text.
+        drawing: its transitions as lines of text; None if the code does not have the machine.
         transitions: of the code.
         stranded: the instances in states that the code does not have, with advice.
         state: the filters; None if they are not given.
@@ -125,7 +127,6 @@ class MachinePage(msgspec.Struct, frozen=True, gc=False):
 
     at: datetime
     machine: MachineLine
-    diagram: str | None
     drawing: str | None
     transitions: tuple[Transition, ...]
     stranded: tuple[str, ...]
@@ -135,10 +136,23 @@ class MachinePage(msgspec.Struct, frozen=True, gc=False):
     after: str | None
     searched: int | None
 
-    @property
-    def picture(self) -> Picture:
-        """The states with their numbers, and the transitions between them."""
-        return Picture(self.diagram or "")
+    def picture(self, place: str) -> Picture:
+        """Draw the states with their numbers, and the transitions; ``place`` is the address of the page."""
+        boxes = [_box(each, place) for each in self.machine.states if each.name is not None]
+        return states.draw(boxes, [Arrow(each.source, each.target, each.event) for each in self.transitions])
+
+
+def _box(each: StateLine, place: str) -> Box:
+    failed = f", {each.failed} failed" if each.failed.value else ""
+    where = {"state": each.name or ""} | ({"status": "failed"} if each.failed.value else {})
+    one = "" if each.instances.value == 1 and not each.instances.capped else "s"
+    return Box(
+        name=each.name or "",
+        words=f"{each.instances} instance{one}{failed}" if each.known else f"{each.instances} stranded",
+        is_final=each.final,
+        is_stuck=bool(each.failed.value) or not each.known,
+        path=f"{place}?{urlencode(where)}#instances",
+    )
 
 
 def machine_list(site: Site, _: Request) -> Procedure[Page]:
@@ -152,8 +166,6 @@ def machine_list(site: Site, _: Request) -> Procedure[Page]:
 
 def machine(site: Site, request: Request) -> Procedure[Page]:
     """Show one machine, and a page of its instances."""
-    from redrive.app.machines.drawing import as_element
-
     name, after = request.places["machine"], request.query.get("after", "")
     state, status = request.text("state"), request.choice("status", InstanceStatus)
     counts: tuple[StateCount, ...] = yield manage.by_state(name)
@@ -177,7 +189,6 @@ def machine(site: Site, request: Request) -> Procedure[Page]:
     data = MachinePage(
         at=at,
         machine=line,
-        diagram=None if declared is None else as_element(declared.definition, _numbers(counts)),
         drawing=None if declared is None else as_text(declared.definition, _numbers(counts)),
         transitions=_transitions(site, name),
         stranded=_stranded(site, line),

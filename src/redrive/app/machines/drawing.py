@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from redrive.drawing import embedded, svg, tag
+from redrive.drawing import svg, tag
 from redrive.engine.diagram import Edge, counted, edges
 from redrive.engine.machine import MachineDefinition
 
@@ -38,13 +38,6 @@ def as_svg(definition: MachineDefinition, counts: Mapping[str | None, int | str]
     sheet = _Sheet(definition, counts)
     parts, size = sheet.drawn()
     return svg(_ROOT, sheet.title, parts, size=size, light=_LIGHT, dark=_DARK, description=sheet.sentence)
-
-
-def as_element(definition: MachineDefinition, counts: Mapping[str | None, int | str]) -> str:
-    """Return a machine as an SVG element for a page with the colours in its style sheet."""
-    sheet = _Sheet(definition, counts)
-    parts, size = sheet.drawn()
-    return embedded(_ROOT, sheet.title, parts, size=size, description=sheet.sentence)
 
 
 class _Sheet:
