@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
-from html import escape
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -26,10 +25,7 @@ MOST: Final = 140
 #: Years that a calendar has; before and after them time zones are guesses.
 YEARS: Final = range(1970, 2100)
 
-_LABEL: Final = 96
-_HOUR: Final = 28
-_ROW: Final = 26
-_TOP: Final = 20
+_ROW: Final = 28
 
 # Shapes, so that no meaning depends on colours.
 _GLYPHS: Final = {"started": "●", "queued": "◐", "skipped": "○", "missed": "✖", "planned": "◇"}
@@ -119,19 +115,33 @@ def _planned(
 
 
 def draw(days: Iterable[Day]) -> Picture:
-    """Draw the days."""
-    width = _LABEL + 24 * _HOUR + 8
-    parts = [svg.text(f"{hour:02}", _LABEL + hour * _HOUR, 12, class_="label") for hour in range(0, 24, 3)]
-    words = []
-    bottom: float = _TOP
+    """Draw the days, as wide as their box."""
+    names, parts, words = [], [], []
+    bottom: float = 0
     for day in days:
-        parts.append(svg.text(f"{day.date:%a %d %b}", 0, bottom + 16, class_="day"))
-        parts.append(svg.rectangle(_LABEL, bottom + 2, 24 * _HOUR, _ROW - 4, day.change or "", class_=_class(day)))
+        names.append(svg.text(f"{day.date:%a %d %b}", "100%", bottom + 17, text_anchor="end"))
+        tip = [svg.title(day.change)] if day.change else []
+        parts.append(
+            svg.element("rect", *tip, y=svg.short(bottom + 2), width="100%", height=_ROW - 4, class_=_class(day), rx=3)
+        )
         parts += [_stripe(day, bottom)] if day.dense else []
         parts += [_mark(each, bottom) for each in (day.exceptions if day.dense else day.marks)]
         words.append(f"{day.date:%A %d %B}: {_sentence(day)}")
         bottom += _ROW
-    return svg.picture(width, bottom, "; ".join(words), *parts, class_="calendar")
+    hours = [svg.element("line", x1=at, x2=at, y2="100%", class_="grid") for at in map(_hour, range(3, 24, 3))]
+    labels = [
+        svg.text(f"{hour:02}", _hour(hour), 12, text_anchor="middle" if hour else None) for hour in range(0, 24, 3)
+    ]
+    left = svg.element("svg", *names, class_="y", height=svg.short(bottom), aria_hidden="true")
+    plot = svg.element(
+        "svg", *parts, *hours, width="100%", height=svg.short(bottom), role="img", aria_label="; ".join(words)
+    )
+    below = svg.element("svg", *labels, class_="x", width="100%", height=16, overflow="visible", aria_hidden="true")
+    return Picture(svg.element("figure", left, plot, below, class_="chart week"))
+
+
+def _hour(number: float) -> str:
+    return svg.place(number / 24)
 
 
 def _class(day: Day) -> str:
@@ -144,25 +154,27 @@ def _sentence(day: Day) -> str:
 
 
 def _stripe(day: Day, top: float) -> str:
-    tip = f"more than {MOST} occurrences"
-    first = _x(day.marks[0].local)
-    return svg.rectangle(first, top + 8, _LABEL + 24 * _HOUR - first, _ROW - 16, tip, class_="stripe")
+    first = _hours(day.marks[0].local)
+    tip = svg.title(f"more than {MOST} occurrences")
+    return svg.element(
+        "rect", tip, x=_hour(first), y=svg.short(top + 9), width=_hour(24 - first), height=_ROW - 18, class_="stripe"
+    )
 
 
 def _mark(each: Mark, top: float) -> str:
     tip = f"{each.local:%H:%M:%S %Z} {each.state}{f': {each.note}' if each.note else ''}"
-    title = svg.element("title", escape(tip))
     return svg.element(
         "text",
-        title,
+        svg.title(tip),
         _GLYPHS[each.state],
-        x=f"{_x(each.local) - 5:.1f}",
-        y=f"{top + 17:.1f}",
+        x=_hour(_hours(each.local)),
+        # The second of two equal times on the wall clock stands a little to the right.
+        dx=6 if each.local.fold else None,
+        y=svg.short(top + 18),
+        text_anchor="middle",
         class_=f"mark {each.state}",
     )
 
 
-def _x(local: datetime) -> float:
-    hours = local.hour + local.minute / 60 + local.second / 3600
-    # The second of two equal times on the wall clock stands a little to the right.
-    return _LABEL + hours * _HOUR + (6 if local.fold else 0)
+def _hours(local: datetime) -> float:
+    return local.hour + local.minute / 60 + local.second / 3600
