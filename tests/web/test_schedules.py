@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
 
 import pytest
 
@@ -96,12 +97,12 @@ def test_a_cron_shows_what_became_of_its_jobs():
     client = Operator(app)
     data, (line,) = client.read("/schedules/reconcile"), client.read("/schedules")["items"]
     html, listed = client.get("/schedules/reconcile").text, client.get("/schedules").text
-    found, march = data["outcomes"], client.read("/schedules/reconcile?month=2026-04")["month"]
+    found, march = data["line"]["outcomes"], client.read("/schedules/reconcile?month=2026-04")["month"]
     app.close()
 
-    assert {"dead": 3, "succeeded": 1, "retried": 1} == found["counts"]
-    assert (60.0, 3, 3) == (found["failed_percent"], found["streak"], len(found["dead"]))
-    assert ("dead", 2, "'ledger_id'") == tuple(found["latest"][0][each] for each in ("outcome", "attempts", "error"))
+    assert ["dead", "dead", "dead", "succeeded", "succeeded"] == found["words"]
+    assert (0.6, 3, 3, 5) == (found["failure_rate"], found["deaths_in_row"], found["died"], found["ended"])
+    assert ("dead", 2, "'ledger_id'") == tuple(data["latest"][0][each] for each in ("outcome", "attempts", "error"))
     assert ["succeeded", "retried", "dead", "dead", "dead", "planned"] == [
         mark["outcome"] for day in data["month"]["days"] if day["in_month"] for mark in day["marks"]
     ][:6]
@@ -109,8 +110,8 @@ def test_a_cron_shows_what_became_of_its_jobs():
     assert ["planned"] * 30 == [mark["outcome"] for day in march["days"] if day["in_month"] for mark in day["marks"]]
     assert "clocks go forward: 23 hours" in [day["change"] for day in data["month"]["days"]]
     assert "Its last 3 jobs died" in html
-    assert f"/jobs?q=id%3A{'%2C'.join(found['dead'])}%20state%3Adead" in html
-    assert (3, "reconcile: its last 3 jobs died" in listed) == (line["outcomes"]["streak"], True)
+    assert f"/jobs?q={quote(data['dead_q'])}" in html
+    assert (3, "reconcile: its last 3 jobs died" in listed) == (line["outcomes"]["deaths_in_row"], True)
 
 
 def test_days_with_many_occurrences_have_counts(app: redrive.App, client: Operator):

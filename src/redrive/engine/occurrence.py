@@ -14,6 +14,7 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
+from redrive.engine.lifecycle import State
 from redrive.engine.recurring import CatchUp, CronDefinition, Overlap
 
 #: An occurrence later than this was missed; restarts of workers and slow clocks stay below it.
@@ -41,6 +42,26 @@ class Occurrence(msgspec.Struct, frozen=True, gc=False):
     decision: OccurrenceDecision
     job_id: int | None = None
     note: str | None = None
+
+
+class OccurrenceOutcome(Occurrence, frozen=True, gc=False):
+    """A decided occurrence with what became of its job; without a job, or of a deleted one, nothing is known.
+
+    Attributes:
+        caught: True if the job is dead, and its catch task has succeeded.
+        attempts: the number of attempts that were made.
+        started_at: when the first of them began.
+        fingerprint: the error group of its last failure.
+    """
+
+    state: State | None = None
+    caught: bool = False
+    attempts: int | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    reason: str | None = None
+    error: str | None = None
+    fingerprint: str | None = None
 
 
 class DueOccurrence(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""What became of the occurrences of a cron: their decisions and their jobs, how many failed, and a month of them."""
+"""Pictures of what became of the occurrences of a cron, and a month of them. PURE."""
 
 from __future__ import annotations
 
@@ -12,23 +12,15 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from redrive.app.protocol import Procedure
-from redrive.engine.lifecycle import State
-from redrive.engine.occurrence import Occurrence
 from redrive.operate.charts import axes, calendar, plots, sparks
 from redrive.operate.charts.axes import Axis
 from redrive.operate.charts.plots import Cell
 from redrive.operate.charts.svg import Picture
-from redrive.operate.exchange import Refusal, Site
-from redrive.operate.shown import Shown
+from redrive.operate.exchange import Refusal
 from redrive.schedule import Schedule
-from redrive.stores.operations import jobs
-from redrive.stores.operations.jobs import NO_DOCUMENTS, Documents
-from redrive.stores.operations.schedules import Outcome
 from redrive.visible import visible
 
-#: Occurrences of a strip, and of the small one in a list.
-STRIP: Final = 60
+#: Occurrences of the small strip in a list.
 SMALL: Final = 20
 
 #: Occurrences of a day that a month shows one by one; more are counted.
@@ -38,8 +30,6 @@ EACH: Final = 4
 MOST: Final = 500
 
 _WEEK: Final = 7
-_ENDED: Final = frozenset({"succeeded", "retried", "dead", "caught", "cancelled"})
-_FAILED: Final = frozenset({"dead", "caught"})
 
 # Classes of columns, and icons below them.
 _COLUMNS: Final[Mapping[str, str]] = {
@@ -59,85 +49,25 @@ _GLYPHS: Final[Mapping[str, str]] = {
     "queued": "waiting",
     "running": "running",
     "waiting": "waiting",
+    "ready": "due",
     "planned": "scheduled",
 }
 
 
-class OccurrenceLine(msgspec.Struct, frozen=True, gc=False):
-    """A decided occurrence of a cron.
+class MonthMark(msgspec.Struct, frozen=True, gc=False):
+    """An occurrence in a picture or a calendar.
 
     Attributes:
-        decision: started, queued, skipped or missed.
-        note: why.
-        outcome: of its job: succeeded, retried (succeeded after failures), dead, caught, cancelled, running or waiting;
-            the decision, if it has no job, or if the job was deleted.
-        attempts: of its job.
-        took_seconds: from the start of the first attempt to the end of the job; None if it has not ended.
-        reason: why its last attempt failed.
-        error: its last error.
+        outcome: of its job: succeeded, retried (succeeded after failures), dead, caught, cancelled, running, ready or
+            waiting; else the decision, or ``planned``.
+        note: its error, or the reason of the decision.
     """
 
     occurs_at: datetime
-    decided_at: datetime
-    decision: str
-    job: str | None
-    note: str | None
     outcome: str
-    attempts: int | None = None
+    job: str | None = None
     took_seconds: float | None = None
-    reason: str | None = None
-    error: str | None = None
-
-
-class Outcomes(msgspec.Struct, frozen=True, gc=False):
-    """What became of the latest occurrences of a cron, at most 60.
-
-    Attributes:
-        counts: by outcome.
-        failed_percent: of the jobs that have ended, those that gave up; None without any.
-        streak: the deaths since the last success.
-        succeeded_at: the latest occurrence that succeeded.
-        p50_seconds: half of the jobs took no longer.
-        p95_seconds: 95 of 100 jobs took no longer.
-        dead: the jobs that gave up and were not caught.
-        latest: the occurrences, the latest first.
-    """
-
-    counts: dict[str, int]
-    failed_percent: float | None
-    streak: int
-    succeeded_at: datetime | None
-    p50_seconds: float | None
-    p95_seconds: float | None
-    dead: tuple[str, ...]
-    latest: tuple[OccurrenceLine, ...]
-
-    def strip(self, zone: tzinfo, icons: str, base: str) -> Picture:
-        """Draw a column for each occurrence, as high as the time that its job took, with times in a zone.
-
-        Args:
-            zone: of the times.
-            icons: the address of the icons.
-            base: the place where the dashboard is mounted.
-        """
-        past = self.latest[::-1]
-        cells = [_cell(each) for each in past]
-        words = ", ".join(f"{number} {name}" for name, number in self.counts.items())
-        streak = self.streak / len(past) if self.streak > 1 else 0.0
-        return plots.strip(
-            _axis(past, zone, base),
-            cells,
-            f"Outcomes of the last {len(past)} occurrences: {words}",
-            icons,
-            streak=streak,
-        )
-
-    @property
-    def small(self) -> Picture:
-        """The latest outcomes, for a row of a table."""
-        past = self.latest[:SMALL][::-1]
-        words = ", ".join(f"{number} {name}" for name, number in Counter(each.outcome for each in past).items())
-        return sparks.squares([_COLUMNS.get(each.outcome, "other") for each in past], f"last {len(past)}: {words}")
+    note: str = ""
 
 
 class MonthDay(msgspec.Struct, frozen=True, gc=False):
@@ -154,7 +84,7 @@ class MonthDay(msgspec.Struct, frozen=True, gc=False):
     date: date
     in_month: bool
     change: str | None
-    marks: tuple[OccurrenceLine, ...]
+    marks: tuple[MonthMark, ...]
     counts: dict[str, int]
     failed: bool
 
@@ -177,75 +107,42 @@ class Month(msgspec.Struct, frozen=True, gc=False):
     read_from: datetime | None
 
 
-def read_lines(site: Site, found: Sequence[Outcome]) -> Procedure[tuple[OccurrenceLine, ...]]:
-    """Return occurrences as lines, without the values that are not shown."""
-    ids = [each.job_id for each in found if each.job_id is not None and each.error is not None]
-    documents: dict[int, Documents] = yield jobs.documents(dict.fromkeys(ids))
-    return tuple(
-        line(each, Shown.of(site.payloads, repeated=documents.get(each.job_id or 0, NO_DOCUMENTS).all))
-        for each in found
-    )
+def strip(latest: Sequence[MonthMark], streak: int, zone: tzinfo, icons: str, base: str) -> Picture:
+    """Draw a column for each occurrence, as high as the time that its job took.
+
+    Args:
+        latest: the occurrences, the latest first.
+        streak: the deaths since the last success, which are tinted.
+        zone: of the times.
+        icons: the address of the icons.
+        base: the place where the dashboard is mounted.
+    """
+    past = latest[::-1]
+    sentence = f"Outcomes of the last {len(past)} occurrences: {_words([each.outcome for each in past])}"
+    tinted = min(streak, len(past)) / len(past) if streak > 1 else 0.0
+    return plots.strip(_axis(past, zone, base), [_cell(each) for each in past], sentence, icons, streak=tinted)
 
 
-def line(each: Occurrence, shown: Shown | None = None) -> OccurrenceLine:
-    """Return an occurrence as a line; errors need what is shown of their job."""
-    job = None if each.job_id is None else str(each.job_id)
-    plain = OccurrenceLine(each.occurs_at, each.decided_at, each.decision.value, job, each.note, each.decision.value)
-    if not isinstance(each, Outcome) or each.state is None:
-        return plain
-    took = None if each.finished_at is None or each.started_at is None else each.finished_at - each.started_at
-    return msgspec.structs.replace(
-        plain,
-        outcome=_outcome(each),
-        attempts=each.attempt,
-        took_seconds=None if took is None else took.total_seconds(),
-        reason=each.reason,
-        error=None if shown is None else shown.clear(each.error),
-    )
+def small(words: Sequence[str]) -> Picture:
+    """Draw the latest outcomes, the latest of which comes first, for a row of a table."""
+    past = words[:SMALL][::-1]
+    return sparks.squares([_COLUMNS.get(each, "other") for each in past], f"last {len(past)}: {_words(past)}")
 
 
-def _outcome(each: Outcome) -> str:
-    match each.state:
-        case State.SUCCEEDED:
-            return "retried" if (each.attempt or 0) > 1 else "succeeded"
-        case State.DEAD:
-            return "caught" if each.caught else "dead"
-        case State.RUNNING | State.CANCELLED:
-            return each.state.value
-        case _:
-            return "waiting"
+def _words(past: Sequence[str]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in Counter(past).most_common())
 
 
-def summary(latest: Sequence[OccurrenceLine]) -> Outcomes:
-    """Return what became of the latest occurrences, the latest first."""
-    counts = Counter(each.outcome for each in latest)
-    ended = sum(counts[each] for each in _ENDED)
-    took = sorted(each.took_seconds for each in latest if each.took_seconds is not None)
-    succeeded = next((each.occurs_at for each in latest if each.outcome in ("succeeded", "retried")), None)
-    known = [each for each in latest if each.outcome in _ENDED]
-    streak = sum(1 for _ in itertools.takewhile(lambda each: each.outcome in _FAILED, known))
-    return Outcomes(
-        counts=dict(counts.most_common()),
-        failed_percent=100 * sum(counts[each] for each in _FAILED) / ended if ended else None,
-        streak=streak,
-        succeeded_at=succeeded,
-        p50_seconds=took[(len(took) - 1) // 2] if took else None,
-        p95_seconds=took[(len(took) - 1) * 95 // 100] if took else None,
-        dead=tuple(each.job for each in latest if each.outcome == "dead" and each.job is not None),
-        latest=tuple(latest),
-    )
-
-
-def _cell(each: OccurrenceLine) -> Cell:
+def _cell(each: MonthMark) -> Cell:
     took = "" if each.took_seconds is None else f", {axes.took(each.took_seconds)}"
-    more = each.error or each.note or ""
-    tip = f"{each.outcome}{took}{f': {visible(more.partition(chr(10))[0][:120])}' if more else ''}"
+    more = each.note.partition("\n")[0][:120]
+    tip = f"{each.outcome}{took}{f': {visible(more)}' if more else ''}"
     name = _COLUMNS.get(each.outcome, "other")
     value = max(each.took_seconds, 0.001) if each.took_seconds is not None else None
     return Cell(name, value, tip, _GLYPHS.get(each.outcome, ""))
 
 
-def _axis(past: Sequence[OccurrenceLine], zone: tzinfo, base: str) -> Axis:
+def _axis(past: Sequence[MonthMark], zone: tzinfo, base: str) -> Axis:
     local = [each.occurs_at.astimezone(zone) for each in past]
     is_long = bool(local) and local[-1] - local[0] > timedelta(days=2)
     step = max(1, -(-len(local) // 5))
@@ -286,7 +183,7 @@ def _next(first: date) -> date:
 
 def month(
     schedule: Schedule,
-    decided: Iterable[OccurrenceLine],
+    decided: Iterable[MonthMark],
     first: date,
     place: ZoneInfo,
     *,
@@ -306,7 +203,7 @@ def month(
         read_from: occurrences before it were not read.
     """
     begin, end = bounds(first, place)
-    by_day: dict[date, list[OccurrenceLine]] = {}
+    by_day: dict[date, list[MonthMark]] = {}
     for each in decided:
         if begin <= each.occurs_at < end:
             by_day.setdefault(each.occurs_at.astimezone(place).date(), []).append(each)
@@ -326,17 +223,15 @@ def month(
     )  # fmt: skip
 
 
-def _planned(
-    schedule: Schedule, begin: datetime, end: datetime, known: Sequence[OccurrenceLine]
-) -> list[OccurrenceLine]:
+def _planned(schedule: Schedule, begin: datetime, end: datetime, known: Sequence[MonthMark]) -> list[MonthMark]:
     there = {each.occurs_at for each in known}
     following = itertools.takewhile(lambda at: at < end, schedule.since(begin))
     found = itertools.islice((at for at in following if at not in there), EACH + 1)
-    return [OccurrenceLine(at, at, "planned", None, None, "planned") for at in found]
+    return [MonthMark(at, "planned") for at in found]
 
 
 def _day(
-    day: date, known: Sequence[OccurrenceLine], ahead: Sequence[OccurrenceLine], *, in_month: bool, hours: float
+    day: date, known: Sequence[MonthMark], ahead: Sequence[MonthMark], *, in_month: bool, hours: float
 ) -> MonthDay:
     marks = (*known, *ahead)
     is_dense = len(marks) > EACH

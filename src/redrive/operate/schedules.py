@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from datetime import datetime
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, tzinfo
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.app.protocol import Procedure
 from redrive.engine.items import TrackedItem
-from redrive.engine.occurrence import Occurrence
+from redrive.engine.lifecycle import State
+from redrive.engine.occurrence import Occurrence, OccurrenceOutcome
 from redrive.engine.origin import Kind
 from redrive.engine.records import Count
 from redrive.engine.recurring import CronDefinition, RefreshDefinition
 from redrive.operate import outcomes
+from redrive.operate.charts.svg import Picture
 from redrive.operate.exchange import Form, Moved, Named, Note, Page, Request, Site, path_to, read_instant
-from redrive.operate.outcomes import Month, OccurrenceLine, Outcomes
+from redrive.operate.outcomes import Month, MonthMark
 from redrive.operate.schedule_view import ScheduleView, standing, view, views
+from redrive.operate.shown import Shown
 from redrive.operate.tasks import read_json, read_priority
 from redrive.schedule.timezone import zone
-from redrive.stores.operations import clock, crons, schedules
+from redrive.stores.operations import clock, crons, jobs, schedules
+from redrive.stores.operations.jobs import Documents
 from redrive.stores.operations.refresh import items
 from redrive.stores.operations.refresh.items import ItemLoad
-from redrive.stores.operations.schedules import Outcome
 
 #: Schedules, occurrences and items on a page.
 SHOWN: Final = 50
@@ -37,6 +43,10 @@ AHEAD: Final = 10
 #: The largest number of items, and of occurrences that a pause skips, that is counted.
 MOST: Final = 10_000
 MOST_SKIPPED: Final = 1000
+
+#: The latest occurrences of which the outcomes are summed up, in the list and on the page of a cron.
+RECENT: Final = 20
+SUMMED: Final = 60
 
 
 class ScheduleQuery(Named, frozen=True, gc=False):
@@ -103,6 +113,67 @@ class NewCron(Form, frozen=True, gc=False):
     replace: bool = False
 
 
+class OccurrenceLine(msgspec.Struct, frozen=True, gc=False):
+    """A decided occurrence of a cron.
+
+    Attributes:
+        decision: started, queued, skipped or missed.
+        note: why.
+        outcome: the state of its job, of a dead one also ``caught``; None without a job, or if that is deleted.
+        attempts: the attempts that were made.
+        took_seconds: from the first attempt to the end of the job; None before its end.
+        reason: of its last failure.
+        error: likewise, without the values that are not shown.
+        group: the error group of its last failure.
+    """
+
+    occurs_at: datetime
+    decided_at: datetime
+    decision: str
+    job: str | None
+    note: str | None
+    outcome: str | None = None
+    attempts: int | None = None
+    took_seconds: float | None = None
+    reason: str | None = None
+    error: str | None = None
+    group: str | None = None
+
+    @property
+    def word(self) -> str:
+        """What became of it in one word; a job that has succeeded after failures is retried."""
+        if self.outcome == "succeeded" and (self.attempts or 0) > 1:
+            return "retried"
+        return self.outcome or self.decision
+
+
+class Outcomes(msgspec.Struct, frozen=True, gc=False):
+    """How the latest occurrences of a cron went, 20 of them in a list and 60 on its page.
+
+    Attributes:
+        words: the outcome of each, or its decision without a known job; the latest first.
+        ended: the number of those whose jobs have succeeded or given up.
+        died: of these, the jobs that have given up, also if that was caught.
+        failure_rate: the share of these; None if no job has ended.
+        deaths_in_row: the jobs that have given up since the last one that succeeded.
+        took_p50_seconds: half of the jobs that succeeded took at most that, from the first attempt to the end.
+        took_p95_seconds: likewise of 95 of 100.
+    """
+
+    words: tuple[str, ...]
+    ended: int
+    died: int
+    failure_rate: float | None
+    deaths_in_row: int
+    took_p50_seconds: float | None
+    took_p95_seconds: float | None
+
+    @property
+    def small(self) -> Picture:
+        """The outcomes, for a row of a table."""
+        return outcomes.small(self.words)
+
+
 class ScheduleNote(Note, frozen=True, gc=False, omit_defaults=True):
     """What an action on a schedule did.
 
@@ -123,8 +194,8 @@ class ScheduleLine(msgspec.Struct, frozen=True, gc=False):
         due_at: when its next occurrence or item is due; None if nothing is planned, or it is paused.
         next: the next occurrences of a cron; of a paused one as if it were resumed now.
         remarks: why it may not start anything, besides a pause.
-        last: the latest decision about a cron.
-        outcomes: what became of its latest occurrences, at most 20.
+        last: the latest decision about a cron, and what became of its job.
+        outcomes: of a cron: how the latest occurrences went; None before the first one.
         tracked: the items of a refresh.
         troubled: those with a failed last attempt, and those that were given up.
     """
@@ -142,6 +213,13 @@ class ScheduleLine(msgspec.Struct, frozen=True, gc=False):
     outcomes: Outcomes | None = None
     tracked: Count | None = None
     troubled: Count | None = None
+
+    @property
+    def is_failing(self) -> bool:
+        """True if the last job of a cron that ended has given up, or items of a refresh are in trouble."""
+        if self.outcomes is not None:
+            return self.outcomes.deaths_in_row > 0
+        return self.troubled is not None and self.troubled.value > 0
 
 
 class ScheduleList(msgspec.Struct, frozen=True, gc=False):
@@ -165,9 +243,10 @@ class CronPage(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="cro
         jobs: what it enqueues, and their policy.
         tz: the time zone of its pattern.
         skips: the occurrences that the present pause has skipped so far; None if it is not paused.
-        outcomes: what became of its latest occurrences.
-        month: a month of its occurrences; None if this version cannot read its pattern.
         past: the decided occurrences, the latest first.
+        latest: those of which the outcomes are summed up, at most 60.
+        month: a month of its occurrences; None if this version cannot read its pattern.
+        dead_q: the filter of its dead jobs that were not caught.
         before: the parameter ``before`` of the next page; None on the last page.
         remedy: the command that ends its pause; None if it is not paused.
     """
@@ -180,16 +259,28 @@ class CronPage(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="cro
     jobs: str | None
     tz: str
     skips: Count | None
-    outcomes: Outcomes
-    month: Month | None
     past: tuple[OccurrenceLine, ...]
+    latest: tuple[OccurrenceLine, ...]
+    month: Month | None
     before: str | None
     remedy: str | None
+    dead_q: str
 
     def clock(self, at: datetime) -> str:
         """Write the time of an instant in the zone of the cron."""
         local = at.astimezone(zone(self.tz))
         return f"{local:%H:%M:%S}" if local.second else f"{local:%H:%M}"
+
+    def strip(self, place: tzinfo, icons: str, base: str) -> Picture:
+        """Draw the outcomes of the latest occurrences, with times in a zone.
+
+        Args:
+            place: the zone.
+            icons: the address of the icons.
+            base: the place where the dashboard is mounted.
+        """
+        streak = 0 if self.line.outcomes is None else self.line.outcomes.deaths_in_row
+        return outcomes.strip([_mark(each) for each in self.latest], streak, place, icons, base)
 
 
 class ItemLine(msgspec.Struct, frozen=True, gc=False):
@@ -249,18 +340,37 @@ def schedule_list(site: Site, request: Request) -> Procedure[Page]:
     at: datetime = yield clock.present(site.app.now())
     limit = request.limit(SHOWN)
     found: list[ScheduleView] = yield from views(site.app, after=request.query.get("after", ""), limit=limit + 1)
-    went: tuple[Outcome, ...] = yield schedules.outcomes(limit=outcomes.SMALL)
-    past = {name: tuple(map(outcomes.line, each)) for name, each in itertools.groupby(went, lambda one: one.schedule)}
+    names = [each.name for each in found[:limit] if each.kind is Kind.CRON]
+    recent: dict[str, list[OccurrenceOutcome]] = defaultdict(list)
+    if names:
+        for each in (yield schedules.outcomes(names, most=RECENT)):
+            recent[each.schedule].append(each)
+    documents = yield from _documents(lines[0] for lines in recent.values())
     loads: dict[str, ItemLoad] = {each.schedule: each for each in (yield items.loads(MOST))}
-    shown = tuple(line(each, at, NEXT, past.get(each.name, ()), loads.get(each.name)) for each in found[:limit])
+    shown = tuple(
+        line(each, at, NEXT, went_lines(site, recent[each.name], documents), loads.get(each.name))
+        for each in found[:limit]
+    )
     data = ScheduleList(at, shown, shown[-1].name if len(found) > limit else None)
-    return Page("Schedules", data, next={"after": data.after})
+    number = sum(each.is_failing for each in shown)
+    return Page(f"({number} failing) Schedules" if number else "Schedules", data, next={"after": data.after})
+
+
+def _documents(found: Iterable[OccurrenceOutcome]) -> Procedure[dict[int, Documents]]:
+    """Read the documents of jobs with an error, which may repeat values that are not shown."""
+    sources = {each.job_id: None for each in found if each.job_id is not None and each.error is not None}
+    read: dict[int, Documents] = yield jobs.documents(sources)
+    return read
 
 
 def line(
-    seen: ScheduleView, at: datetime, ahead: int, past: tuple[OccurrenceLine, ...] = (), load: ItemLoad | None = None
+    seen: ScheduleView,
+    at: datetime,
+    ahead: int,
+    went: Sequence[OccurrenceLine] = (),
+    load: ItemLoad | None = None,
 ) -> ScheduleLine:
-    """Return a schedule as a line of a list."""
+    """Return a schedule as a line of a list; the latest occurrences of a cron come first."""
     return ScheduleLine(
         name=seen.name,
         kind=seen.kind.value,
@@ -271,11 +381,66 @@ def line(
         paused_at=seen.paused_at,
         remarks=seen.remarks,
         created=seen.created,
-        last=past[0] if past else None,
-        outcomes=outcomes.summary(past) if past else None,
+        last=went[0] if went else None,
+        outcomes=summed(went) if went else None,
         tracked=None if load is None else Count(load.tracked, load.tracked >= MOST),
         troubled=None if load is None else Count(load.troubled, load.troubled >= MOST),
     )
+
+
+def occurrence_line(each: Occurrence) -> OccurrenceLine:
+    """Return an occurrence as a line of a list, without what became of its job."""
+    job = None if each.job_id is None else str(each.job_id)
+    return OccurrenceLine(each.occurs_at, each.decided_at, each.decision.value, job, each.note)
+
+
+def went_lines(
+    site: Site, found: Iterable[OccurrenceOutcome], documents: Mapping[int, Documents]
+) -> list[OccurrenceLine]:
+    """Return occurrences as lines of a list; the error of a job of which the documents are not read is left out."""
+    return [_went(site, each, documents.get(each.job_id or 0)) for each in found]
+
+
+def _went(site: Site, each: OccurrenceOutcome, documents: Documents | None) -> OccurrenceLine:
+    bare = occurrence_line(each)
+    if each.state is None:
+        return bare
+    took = None
+    if each.started_at is not None and each.finished_at is not None:
+        # Two workers may write the two instants.
+        took = max(0.0, (each.finished_at - each.started_at).total_seconds())
+    return replace(
+        bare,
+        outcome="caught" if each.state is State.DEAD and each.caught else each.state.value,
+        attempts=each.attempts,
+        took_seconds=took,
+        reason=each.reason,
+        error=None if documents is None else Shown.of(site.payloads, repeated=documents.all).clear(each.error),
+        group=each.fingerprint,
+    )
+
+
+_DIED: Final = frozenset({"dead", "caught"})
+
+
+def summed(went: Sequence[OccurrenceLine]) -> Outcomes:
+    """Sum up how occurrences went; the latest one comes first."""
+    ended = [each.outcome for each in went if each.outcome in _DIED or each.outcome == "succeeded"]
+    died = sum(each in _DIED for each in ended)
+    took = sorted(each.took_seconds for each in went if each.outcome == "succeeded" and each.took_seconds is not None)
+    return Outcomes(
+        words=tuple(each.outcome or each.decision for each in went),
+        ended=len(ended),
+        died=died,
+        failure_rate=died / len(ended) if ended else None,
+        deaths_in_row=sum(1 for _ in itertools.takewhile(_DIED.__contains__, ended)),
+        took_p50_seconds=_quantile(took, 0.5),
+        took_p95_seconds=_quantile(took, 0.95),
+    )
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float | None:
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
 
 
 def schedule(site: Site, request: Request) -> Procedure[Page]:
@@ -293,42 +458,52 @@ def _cron(site: Site, seen: ScheduleView, request: Request, at: datetime) -> Pro
     cron = seen.definition if isinstance(seen.definition, CronDefinition) else None
     place = zone("UTC" if cron is None else cron.tz)
     first = outcomes.first_of(request.query.get("month", ""), at.astimezone(place).date())
-    found: tuple[Outcome, ...] = yield schedules.outcomes(seen.name, limit=outcomes.MOST)
-    newest = yield from outcomes.read_lines(site, found)
-    decided, end = newest, outcomes.bounds(first, place)[1]
-    if end < at:
-        decided = tuple(map(outcomes.line, (yield schedules.outcomes(seen.name, before=end, limit=outcomes.MOST))))
-    listed = newest
+    latest: tuple[OccurrenceOutcome, ...] = yield schedules.outcomes([seen.name], most=outcomes.MOST)
+    found, decided, end = latest, latest, outcomes.bounds(first, place)[1]
     if before is not None:
-        older: tuple[Outcome, ...] = yield schedules.outcomes(seen.name, before=before, limit=limit + 1)
-        listed = yield from outcomes.read_lines(site, older)
-    past = listed[:limit]
+        found = yield schedules.outcomes([seen.name], before=before, most=limit + 1)
+    if end <= at:
+        decided = yield schedules.outcomes([seen.name], before=end, most=outcomes.MOST)
+    documents = yield from _documents((*latest[:SUMMED], *found[:limit]))
+    past, went = (tuple(went_lines(site, each, documents)) for each in (found[:limit], latest[:SUMMED]))
     data = CronPage(
         at=at,
-        line=line(seen, at, AHEAD, newest[:1]),
+        line=line(seen, at, AHEAD, went),
         declared_at=None if seen.row is None else seen.row.declared_at,
         overlap=None if cron is None else cron.overlap.value,
         catch_up=None if cron is None else cron.started_late,
         jobs=None if cron is None else cron.job.described,
         tz="UTC" if cron is None else cron.tz,
         skips=None if cron is None else _skips(seen, cron, at),
-        outcomes=outcomes.summary(newest[: outcomes.STRIP]),
+        past=past,
+        latest=went,
         month=None
         if cron is None
         else outcomes.month(
             cron.schedule,
-            decided,
+            [_mark(each) for each in went_lines(site, decided, {})],
             first,
             place,
             now=at,
             paused=seen.paused_at is not None,
             read_from=decided[-1].occurs_at if len(decided) == outcomes.MOST else None,
         ),
-        past=past,
-        before=past[-1].occurs_at.isoformat() if len(listed) > limit else None,
+        before=past[-1].occurs_at.isoformat() if len(found) > limit else None,
         remedy=seen.remedy(site.reference),
+        dead_q=_dead(went),
     )
-    return Page(f"cron {seen.name}", data, next={"before": data.before})
+    number = data.line.outcomes.deaths_in_row if data.line.outcomes is not None else 0
+    title = f"({number} dead in a row) {seen.name}" if number else f"cron {seen.name}"
+    return Page(title, data, next={"before": data.before})
+
+
+def _dead(went: Sequence[OccurrenceLine]) -> str:
+    ids = [each.job for each in went if each.outcome == "dead" and each.job is not None]
+    return f"id:{','.join(ids)} state:dead" if ids else ""
+
+
+def _mark(each: OccurrenceLine) -> MonthMark:
+    return MonthMark(each.occurs_at, each.word, each.job, each.took_seconds, each.error or each.note or "")
 
 
 def _skips(seen: ScheduleView, cron: CronDefinition, at: datetime) -> Count | None:
@@ -353,7 +528,7 @@ def _refresh(site: Site, seen: ScheduleView, request: Request, at: datetime) -> 
     kept = seen.definition if isinstance(seen.definition, RefreshDefinition) else None
     data = RefreshPage(
         at=at,
-        line=line(seen, at, NEXT, (), load),
+        line=line(seen, at, NEXT, load=load),
         declared_at=None if seen.row is None else seen.row.declared_at,
         policy=() if kept is None else tuple(str(kept.policy).splitlines()),
         jobs=None if kept is None else kept.job.described,
@@ -418,7 +593,7 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
         case _:
             done: Occurrence = yield crons.trigger(name, actor=actor, now=now)
             did = f"was started as job {done.job_id}"
-    data = ScheduleNote(f"{what} {did}", started=tuple(map(outcomes.line, started)))
+    data = ScheduleNote(f"{what} {did}", started=tuple(map(occurrence_line, started)))
     return Moved(path_to("schedules", name), data.note, data=data)
 
 

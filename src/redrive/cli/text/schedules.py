@@ -7,9 +7,8 @@ from datetime import datetime
 
 from redrive.cli.screen import Grid, say, utc
 from redrive.cli.text.jobs import as_json
-from redrive.operate.outcomes import OccurrenceLine
 from redrive.operate.refreshes import ItemPage
-from redrive.operate.schedules import CronPage, ItemLine, RefreshPage, ScheduleLine, ScheduleList
+from redrive.operate.schedules import CronPage, ItemLine, OccurrenceLine, RefreshPage, ScheduleLine, ScheduleList
 from redrive.schedule.timezone import zone
 from redrive.stores.operations.refresh.items import Counts
 

@@ -304,7 +304,7 @@ def _figure(
     changes = [part for mark in axis.marks for part in _change(*mark, scale)]
     plot = svg.element(
         "svg", *grid, *parts, *changes, _hits(axis, tips, height),
-        width="100%", height=svg.short(height), role="img", aria_label=sentence,
+        width="100%", height=svg.short(height), role="group" if any(axis.paths) else "img", aria_label=sentence,
     )  # fmt: skip
     y = svg.element("svg", *left, class_="y", height=svg.short(scale.height), aria_hidden="true")
     kind = "chart" if scale.height >= MAIN else "chart low"

@@ -57,9 +57,14 @@ def draw(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Picture:
     drawn = [part for each in arrows for part in sheet.arrow(each)]
     shown = [sheet.box(each) for each in boxes]
     sentence = "; ".join(f"{each.source or 'start'} to {each.target} on {each.label}" for each in arrows)
-    return svg.picture(
-        sheet.width, sheet.height, visible(sentence) or "no transitions", *drawn, *shown, *sheet.labels, class_="states"
-    )
+    # A group, because an image has no links.
+    box = f"0 0 {svg.short(sheet.width)} {svg.short(sheet.height)}"
+    return Picture(
+        svg.element(
+            "svg", *drawn, *shown, *sheet.labels,
+            viewBox=box, role="group", aria_label=visible(sentence) or "no transitions", class_="states",
+        )
+    )  # fmt: skip
 
 
 class _Sheet:

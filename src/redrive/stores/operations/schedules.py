@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.lifecycle import State
-from redrive.engine.occurrence import Occurrence
+from redrive.engine.occurrence import Occurrence, OccurrenceOutcome
 from redrive.engine.origin import Kind
 from redrive.engine.recurring import CronDefinition, Definition, ScheduleRecord
 from redrive.errors import ScheduleNotFound, StoreError
@@ -28,23 +27,6 @@ class ScheduleStatus(msgspec.Struct, frozen=True, gc=False):
     is_stale: bool  # True if an older policy has set the times of some items
     sweep_at: datetime | None  # when the first item of any refresh must be swept; the same in all rows
     now: datetime
-
-
-class Outcome(Occurrence, frozen=True, gc=False):
-    """A decided occurrence, and what became of its job; a job that was deleted has no state.
-
-    Attributes:
-        caught: True for a dead job that its catch task has caught.
-        attempt: the number of its attempts.
-    """
-
-    state: State | None = None
-    caught: bool = False
-    attempt: int | None = None
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    reason: str | None = None
-    error: str | None = None
 
 
 # A schedule with an unchanged timing keeps its planned instants, so a deployment loses no occurrence.
@@ -177,16 +159,12 @@ def occurrences(name: str, *, before: datetime | None = None, limit: int = 100) 
 
 
 @reads
-def outcomes(name: str | None = None, *, before: datetime | None = None, limit: int) -> Statements[tuple[Outcome, ...]]:
-    """Return the decided occurrences of a cron, or of each, before an instant, with their jobs, the latest first.
-
-    Args:
-        name: of a cron; without it those of all are returned, by name.
-        before: an instant.
-        limit: occurrences of each cron.
-    """
-    params = {"name": name, "before": before, "count": limit}
-    return tuple((yield Query("occurrences_outcomes", params, into=Outcome)))
+def outcomes(
+    names: Sequence[str] | None = None, *, before: datetime | None = None, most: int = 1
+) -> Statements[tuple[OccurrenceOutcome, ...]]:
+    """Return the latest decided occurrences of each cron with their jobs, at most a number of each, by name."""
+    params = {"names": None if names is None else list(names), "before": before, "count": most}
+    return tuple((yield Query("occurrences_outcomes", params, into=OccurrenceOutcome)))
 
 
 @writes

@@ -116,15 +116,20 @@ ORDER BY occurs_at DESC
 LIMIT :count::bigint
 
 -- name: occurrences_outcomes
--- Return the latest decided occurrences of one cron or of each, with the jobs that they have started.
--- One index range for each schedule, and one probe for each occurrence.
+-- Return the latest decided occurrences of crons, a number of each, with their jobs; a job may be deleted.
+-- A few index probes for each schedule.
 -- both
 SELECT
-    found.schedule, found.occurs_at, found.decided_at, found.decision, found.job_id, found.note,
-    job.state, job.caught_at IS NOT NULL AS caught, job.attempt, job.started_at, job.finished_at, job.reason, job.error
+    found.schedule, found.occurs_at, found.decided_at, found.decision, found.job_id, found.note, job.state,
+    job.caught_at IS NOT NULL AS caught, job.attempt AS attempts, job.started_at, job.finished_at, job.reason,
+    job.error, job.fingerprint
 FROM redrive_schedules AS known
-INNER JOIN redrive_occurrences AS found ON found.schedule = known.name
+CROSS JOIN redrive_occurrences AS found
+LEFT JOIN redrive_jobs AS job ON job.id = found.job_id
+WHERE (:names::text[] IS NULL OR known.name = ANY (:names)) AND found.schedule = known.name
+    AND (:before::timestamptz IS NULL OR found.occurs_at < :before)
     AND found.occurs_at >= (
+        -- Turso ignores the OFFSET of a subquery that depends on its outer query.
         SELECT min(occurs_at) FROM (
             SELECT occurs_at FROM redrive_occurrences
             WHERE schedule = known.name AND (:before::timestamptz IS NULL OR occurs_at < :before)
@@ -132,9 +137,6 @@ INNER JOIN redrive_occurrences AS found ON found.schedule = known.name
             LIMIT :count::bigint
         ) AS latest
     )
-    AND (:before IS NULL OR found.occurs_at < :before)
-LEFT JOIN redrive_jobs AS job ON job.id = found.job_id
-WHERE known.kind = 'cron' AND (:name::text IS NULL OR known.name = :name)
 ORDER BY found.schedule, found.occurs_at DESC
 
 -- name: occurrences_forget

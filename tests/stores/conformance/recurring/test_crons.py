@@ -471,14 +471,14 @@ def test_the_latest_occurrences_of_each_cron_are_read_with_their_jobs(clockwork:
         clockwork.until(HALF + hour * HOUR)
         clockwork.fire()
     clockwork.do(crons.fire("another", now=clockwork.now))
-    all_of = clockwork.do(schedules.outcomes(limit=2))
-    first = clockwork.do(schedules.outcomes("nightly", before=HALF + HOUR, limit=2))
+    all_of = clockwork.do(schedules.outcomes(most=2))
+    first = clockwork.do(schedules.outcomes(["nightly"], before=HALF + HOUR, most=2))
 
     assert [("another", HALF + 2 * HOUR), ("nightly", HALF + 2 * HOUR), ("nightly", HALF + HOUR)] == [
         (each.schedule, each.occurs_at) for each in all_of
     ]
     assert [(HALF, State.READY, 0, False)] == [
-        (each.occurs_at, each.state, each.attempt, each.caught) for each in first
+        (each.occurs_at, each.state, each.attempts, each.caught) for each in first
     ]
     assert all(each.job_id is not None for each in all_of)
 
