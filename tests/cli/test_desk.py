@@ -24,7 +24,7 @@ from tests.web.served import served
 
 ARGUMENTS = {
     "app": "desk:app",
-    "numbers": "2",
+    "words": "2",
     "number": "2",
     "task": "charge",
     "group": "GROUP",

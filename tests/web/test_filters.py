@@ -35,7 +35,7 @@ def test_filters_are_read(text: str, expected: Filter):
         ("state:broken", 0, "state: is one of ready, running"),
         ("task:a stat:dead", 7, "stat: is not a word of the filter; state: is one"),
         ("task:a task:b", 7, "task: is given twice"),
-        ("timed out", 0, "write error:timed"),
+        ("timed out", 0, "write args:timed"),
         ("task:", 0, "task: has no value"),
         ('task:""', 0, "task: has no value"),
         ('error:"open', 0, "expected word:value"),

@@ -73,6 +73,7 @@ class Declarations:
         keep_for: Duration | None = None,
         aka: str | Iterable[str] = (),
         executor: Executor = "thread",
+        search: Iterable[str] = (),
     ) -> decorators.TaskDecorator: ...
     def task(
         self,
@@ -88,6 +89,7 @@ class Declarations:
         keep_for: Duration | None = None,
         aka: str | Iterable[str] = (),
         executor: Executor = "thread",
+        search: Iterable[str] = (),
     ) -> Any:
         """Register a function that can run durably, and return the task, which can still be called as the function.
 
@@ -114,15 +116,31 @@ class Declarations:
             executor: ``"process"`` runs a ``def`` function in a child process of the worker, for computing that would
                 hold up the other handlers. Its timeout kills it, and if it dies, the worker goes on. The function
                 stands at the top of a module. Its context has no resources and no transaction.
+            search: fields of the arguments by which jobs are found, such as ``["invoice", "lines.sku"]``: each enqueue
+                writes their values as tags. A text or a number is a value; a list has those of its members, 100 at
+                most. A value of more than 64 bytes is stored as its beginning and a digest of the whole. Without it,
+                values are found among the newest 20,000 jobs. Jobs that were enqueued before keep the tags that they
+                have, as do those that a process without this code has enqueued.
 
         Raises:
             PolicyError: the directive cannot be read; the message names the function.
             TaskDefinitionError: a name is taken, the parameters cannot be stored, the soft timeout is not shorter than
-                the hard one, or a child process cannot import the function.
+                the hard one, a child process cannot import the function, a field of ``search`` is none of the
+                arguments, or dashboards redact it.
             CatchDefinitionError: the catch task takes another request, or returns something.
         """
         declaration = Declaration(
-            retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for, aka, executor=executor
+            retry,
+            queue,
+            timeout,
+            name,
+            priority,
+            idempotent,
+            soft_timeout,
+            keep_for,
+            aka,
+            executor=executor,
+            search=search,
         )
 
         def register(target: Callable[..., Any]) -> Task[Any, Any, Any]:
@@ -144,6 +162,7 @@ class Declarations:
         priority: int = 0,
         keep_for: Duration | None = None,
         aka: str | Iterable[str] = (),
+        search: Iterable[str] = (),
     ) -> decorators.WorkflowDecorator:
         """Register a function with recorded steps, so that a run of it continues where it was after a crash.
 
@@ -167,13 +186,16 @@ class Declarations:
             priority: runs with a smaller one are continued first.
             keep_for: how long its runs are kept after they ended; by default as for the app.
             aka: earlier names of a renamed workflow.
+            search: as for `task`: fields of the arguments by which runs are found. The id of a run needs none.
 
         Raises:
             PolicyError: a directive cannot be read.
             TaskDefinitionError: the name is taken, with this version, or has a slash; or the function does not take
                 the flow first.
         """
-        declaration = Declaration(retry, queue, timeout, name, priority, None, None, keep_for, aka, deadline)
+        declaration = Declaration(
+            retry, queue, timeout, name, priority, None, None, keep_for, aka, deadline, search=search
+        )
 
         def register(target: Callable[..., Any]) -> Any:
             return self._registry.workflow(target, declaration, version=version, steps=steps, max_steps=max_steps)
@@ -348,6 +370,7 @@ class Declarations:
         soft_timeout: Duration | None = None,
         keep_for: Duration | None = None,
         keep_completed_for: Duration = FOREVER,
+        search: Iterable[str] = (),
     ) -> Machine:
         """Return a new state machine; `Machine.start` and `Machine.state` register its states.
 
@@ -367,13 +390,17 @@ class Declarations:
             keep_completed_for: how long completed instances are kept with their history, from their last move on. Then
                 workers delete them, and the next event of the key creates a new instance. By default for ever. Other
                 instances are kept until `Machine.delete`.
+            search: as for `task`: fields of events by which the jobs of transitions are found. The key of an instance
+                needs none.
 
         Raises:
             MachineDefinitionError: another machine has the name, the name has a slash, or the data cannot be stored.
             ConfigurationError: the name is empty, ``busy`` is another word, or ``keep_completed_for`` is not positive.
             PolicyError: a time cannot be read.
         """
-        declaration = Declaration(retry, queue, attempt_timeout, None, priority, idempotent, soft_timeout, keep_for)
+        declaration = Declaration(
+            retry, queue, attempt_timeout, None, priority, idempotent, soft_timeout, keep_for, search=search
+        )
         return self._registry.machine(declaration, name, data=data, busy=busy, keep_completed_for=keep_completed_for)
 
     @overload

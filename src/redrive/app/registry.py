@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Task[Any, Any, Any])
 
+# The options of a subscription that are those of a task.
+_OF_SUBSCRIPTIONS = ("retry", "timeout", "soft_timeout", "idempotent", "keep_for", "search")
+
 FOREVER = "forever"
 """The value of ``keep_for`` under which jobs are never deleted."""
 
@@ -57,6 +60,7 @@ class Declaration(msgspec.Struct, frozen=True):
     aka: str | Iterable[str] = ()
     deadline: Duration | None = None
     executor: Executor = "thread"
+    search: Iterable[str] = ()
 
 
 class Registry:
@@ -172,7 +176,7 @@ class Registry:
     def subscription(self, function: Callable[..., Any], **settings: Any) -> Subscription:
         """Register a function as a subscription of a topic."""
         topic, label = settings["topic"], settings.pop("label")
-        options = {name: settings.pop(name) for name in ("retry", "timeout", "soft_timeout", "idempotent", "keep_for")}
+        options = {name: settings.pop(name) for name in _OF_SUBSCRIPTIONS}
         arguments.checked_function(function, "subscription", "@topic.subscribe(...) above a function")
         declaration = Declaration(queue=label, name=label, **options)
         found = self._define(function, declaration, Subscription, **settings)
@@ -193,7 +197,7 @@ class Registry:
         if is_open:
             declaration = self._with_default(declaration, label)
         policy = _policy(declaration, f"{function.__module__}.{function.__qualname__}")
-        options = Options(declaration.queue, declaration.priority, freeze(policy))
+        options = Options(declaration.queue, declaration.priority, freeze(policy), search=_search(declaration, label))
         task = kind(self._app, label, function, options, traits=_traits(label, declaration, policy), **settings)
         task.declaration = bare
         return self._add(task)
@@ -404,6 +408,15 @@ def _place(task: Task[Any, Any, Any]) -> str:
 def _in_module(task: Task[Any, Any, Any], module: str) -> bool:
     where = task.function.__module__
     return where == module or where.endswith(f".{module}")
+
+
+def _search(declaration: Declaration, label: str) -> tuple[str, ...]:
+    if not declaration.search:
+        return ()
+    # Only few programs need it.
+    from redrive.app.tasks.searched import checked_search
+
+    return checked_search(declaration.search, f"task {label!r}")
 
 
 def _policy(declaration: Declaration, where: str) -> Policy:

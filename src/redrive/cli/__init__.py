@@ -39,6 +39,7 @@ class _Root(Commands):
         "check": "redrive.cli.database:check",
         "doctor": "redrive.cli.doctor:doctor",
         "health": "redrive.cli.health:health",
+        "find": "redrive.cli.find:find",
         "jobs": "redrive.cli.deleting:jobs",
         "db": "redrive.cli.database:db",
         "errors": "redrive.cli.errors:errors",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, get_type_hints
 
 import typer
+from msgspec.structs import replace
 
 from redrive.cli.known import check_names
 from redrive.cli.loading import AsJson, Target
@@ -14,13 +15,20 @@ from redrive.cli.local import check
 from redrive.cli.local import show as show_view
 from redrive.cli.text import jobs as text
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Filter, Hold
-from redrive.operate.filters import write
+from redrive.engine.records import Hold
+from redrive.errors import ConfigurationError
+from redrive.operate.filters import FilterError, Search, parse, read_search, write
 
 jobs = typer.Typer(help="Look at jobs, and act on them.", no_args_is_help=True)
 
 Number = Annotated[int, typer.Argument(metavar="ID", help="Id of the job.")]
-Numbers = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Ids of jobs.")]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILTER]...",
+        help="Ids of jobs, or a filter as on the page of jobs, such as 'state:dead -task:charge since:2h'.",
+    ),
+]
 ByTask = Annotated[str | None, typer.Option(help="Only jobs of this task.")]
 ByQueue = Annotated[str | None, typer.Option(help="Only jobs on this queue.")]
 ByReason = Annotated[str | None, typer.Option(help="Only jobs whose last attempt failed for this reason.")]
@@ -52,33 +60,54 @@ SELECTING: Final[Mapping[str, Any]] = {
 
 
 def selecting(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the ids and the conditions of a filter as parameters, in place of its parameter ``where``."""
+    """Give a command a filter, as text and as options, in place of its parameter of the class `Filter` or `Search`."""
 
     def selected(**given: Any) -> None:  # noqa: ANN401 - the options of the command
-        """Run the command with the filter of its options."""
-        numbers, conditions = given.pop("numbers"), {name: given.pop(name) for name in SELECTING}
-        command(where=Filter(ids=tuple(numbers) if numbers else None, **conditions), **given)
+        """Run the command with the filter of its argument and its options."""
+        texts, options = given.pop("words") or (), {name: given.pop(name) for name in SELECTING}
+        found = _both(read(texts, may_stand_alone=takes_words), options)
+        command(**{place.name: found if takes_words else found.where}, **given)
 
     hints = get_type_hints(command, include_extras=True)
     own = inspect.signature(command)
-    app, _, *rest = (each.replace(annotation=hints[each.name]) for each in own.parameters.values())
-    numbers = inspect.Parameter("numbers", app.kind, default=None, annotation=Numbers)
+    app, place, *rest = (each.replace(annotation=hints[each.name]) for each in own.parameters.values())
+    takes_words = place.annotation is Search
+    words = inspect.Parameter("words", app.kind, default=None, annotation=Words)
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in SELECTING.items()
     ]
     selected.__name__, selected.__doc__ = command.__name__, command.__doc__
-    parameters = [app, numbers, *options, *rest]
+    parameters = [app, words, *options, *rest]
     selected.__annotations__ = {each.name: each.annotation for each in parameters}
     selected.__signature__ = own.replace(parameters=parameters, return_annotation=None)  # type: ignore[attr-defined]
     return selected
+
+
+def read(texts: Sequence[str], *, may_stand_alone: bool = False) -> Search:
+    """Read the argument of a command: the ids of jobs, or a filter, and a value that stands alone where it may."""
+    text = f"id:{','.join(texts)}" if len(texts) > 1 and all(each.isdigit() for each in texts) else " ".join(texts)
+    try:
+        return read_search(text, most=len(text)) if may_stand_alone else Search(parse(text, most=len(text)))
+    except FilterError as error:
+        raise ConfigurationError(f"{error.detail}\n{error.caret}") from error
+
+
+def _both(found: Search, options: Mapping[str, Any]) -> Search:
+    """Return a filter with the conditions of the options of a command, too."""
+    given = {name: value for name, value in options.items() if value is not None}
+    twice = given.keys() & found.where.conditions.keys()
+    if twice:
+        name = min(twice)
+        raise ConfigurationError(f"{name} is given as --{name} and in the filter; the conditions must all hold")
+    return replace(found, where=replace(found.where, **given))
 
 
 @jobs.command("list")
 @selecting
 def list_(
     app: Target,
-    where: Filter,
+    found: Search,
     *,
     before: Annotated[int | None, typer.Option(min=1, help="Only jobs with a smaller id.")] = None,
     limit: Limit = 50,
@@ -86,11 +115,14 @@ def list_(
 ) -> None:
     """List jobs, newest first, or with --hold by when they are due, each with the reason why it is not running.
 
-    Of a large database the newest 20,000 jobs are read; the last line has the option for older ones.
+    Of a large database the newest 20,000 jobs are read, and older ones that an index finds; the last line has the
+    option for the others.
     """
+    where = found.where
     check(app, check_names, task=where.task, queue=where.queue)
-    view = show_view(app, "jobs list", text.jobs, json=json, q=write(where) or None, before=before, limit=limit)
-    text.rest(view, by_due=where.hold is not None)
+    q = write(where, found.word) or None
+    view = show_view(app, "jobs list", text.jobs, json=json, q=q, before=before, limit=limit)
+    text.rest(view, by_due=where.hold is not None and found.word is None)
 
 
 @jobs.command()

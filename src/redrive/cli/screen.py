@@ -37,9 +37,11 @@ def say_lines(text: str) -> None:
         say(line)
 
 
-def say_unread(before: int | str) -> None:
-    """Write to standard error that a list is without the jobs that were not read."""
-    say(f"... jobs older than {before} were not read; --before {before} reads on", err=True)
+def say_unread(before: int | str, *, by_index: bool = False) -> None:
+    """Write to standard error that a list is without the jobs that were not read, or not by an index."""
+    found = f"of jobs older than {before} only those were found that have it as a tag, a key or the id of a run"
+    unread = found if by_index else f"jobs older than {before} were not read"
+    say(f"... {unread}; --before {before} reads on", err=True)
 
 
 def say_kept(kept: Iterable[tuple[int | str, str]]) -> None:

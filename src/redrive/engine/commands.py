@@ -31,9 +31,10 @@ def command(verb: str, *places: str, **options: str | bool | None) -> str:
     return shlex.join(["redrive", *verb.split(), *words])
 
 
-def of_jobs(verb: str, app: str, where: Filter, **options: str | bool | None) -> str:
-    """Return a command on the jobs that match a filter."""
+def of_jobs(verb: str, app: str, where: Filter, rest: str = "", **options: str | bool | None) -> str:
+    """Return a command on the jobs that match a filter; `rest` has the conditions that are no options, as text."""
     given = {name: where.conditions[name] for name in CONDITIONS if name in where.conditions}
     texts = {name: str(value) for name, value in given.items() if name not in {"ids", "caught"}}
     caught = {"caught": where.caught is True, "not_caught": where.caught is False}
-    return command(verb, app, *map(str, where.ids or ()), **texts, **caught, **options)
+    places = [*map(str, where.ids or ()), *([rest] if rest else [])]
+    return command(verb, app, *places, **texts, **caught, **options)

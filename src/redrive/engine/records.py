@@ -13,6 +13,7 @@ A job has three counters:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -23,8 +24,9 @@ from msgspec.structs import force_setattr
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lifecycle import State
 from redrive.engine.origin import Effect
-from redrive.errors import ConfigurationError
-from redrive.policy import Policy
+from redrive.engine.search import Bounds, whole
+from redrive.errors import ConfigurationError, PolicyError
+from redrive.policy import Policy, parse_duration
 
 # Records are msgspec structs: one is made for every job and attempt, and a frozen dataclass of this size takes ten
 # times as long to make (3 µs). No record contains itself, so the garbage collector need not track them (gc=False).
@@ -114,6 +116,12 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     expires: datetime | timedelta | None = None  # the end, or the length, of the time in which it may start
     tags: tuple[str, ...] = ()
     origin: str | None = None
+    search: tuple[str, ...] | None = None  # the tags of its arguments; None if its task declares no fields
+
+    @property
+    def all_tags(self) -> tuple[str, ...]:
+        """Its tags, and those of its arguments, each once."""
+        return tuple(dict.fromkeys((*self.tags, *self.search))) if self.search else self.tags
 
 
 class Enqueue(Effect, frozen=True, gc=False):
@@ -439,6 +447,17 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
         group: jobs with a last failure in the error group of this fingerprint.
         caught: jobs with a catch task that has succeeded (True) or not (False).
         tag: jobs with this tag.
+        args: jobs with an argument of this value, at any depth, but under no secret key; ``*`` at its beginning or end
+            stands for any text.
+        key: jobs with this unique key or idempotency key.
+        partition: jobs in this partition of their queues.
+        run: the jobs of runs with this id, and of the runs that these have called.
+        worker: jobs of which this worker, its id or its name, has had an attempt.
+        since: jobs that ended at this instant or later, or have not ended and were enqueued then; it is aware.
+        until: jobs that ended before this instant, or have not ended and were enqueued before it; it is aware.
+        attempts: jobs with so many attempts, such as ``3``, ``>3`` or ``<=3``.
+        took: jobs of which the latest attempt has taken so long, such as ``>10s``; one that runs, until now.
+        without: jobs that meet none of these filters, which have one condition each.
         finished_before: jobs that ended before this instant, which is aware.
         all: for operations that change jobs: True if all jobs are meant. Without a condition they demand it.
         after_id: jobs enqueued after this one.
@@ -453,7 +472,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
 
     Raises:
         ConfigurationError: unknown state or hold (their values as text are converted), an instant without a time zone,
-            or a value of another type.
+            a comparison that cannot be read, or a value of another type.
     """
 
     ids: tuple[int, ...] | None = None
@@ -466,6 +485,16 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     group: str | None = None
     caught: bool | None = None
     tag: str | None = None
+    args: str | None = None
+    key: str | None = None
+    partition: str | None = None
+    run: str | None = None
+    worker: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    attempts: str | None = None
+    took: str | None = None
+    without: tuple[Filter, ...] = ()
     finished_before: datetime | None = None
     all: bool = False
     after_id: int = 0
@@ -479,9 +508,11 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
         force_setattr(self, "state", _member(State, "state", self.state))
         force_setattr(self, "hold", _member(Hold, "hold", self.hold))
-        if self.finished_before is not None and self.finished_before.tzinfo is None:
-            raise ConfigurationError(f"finished_before={self.finished_before!r} has no time zone: add tzinfo=UTC")
-        for field in ("task", "queue", "reason", "error", "group", "tag"):
+        for field in ("since", "until", "finished_before"):
+            instant = getattr(self, field)
+            if instant is not None and (not isinstance(instant, datetime) or instant.tzinfo is None):
+                raise ConfigurationError(f"{field}={instant!r} has no time zone: add tzinfo=UTC")
+        for field in _TEXTS:
             text: object = getattr(self, field)
             if text is not None and not isinstance(text, str):
                 raise ConfigurationError(f"Filter({field}=): a text, got {text!r}")
@@ -489,19 +520,53 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
             count: object = getattr(self, field)
             if isinstance(count, bool) or not isinstance(count, int) or count < 0:
                 raise ConfigurationError(f"Filter({field}=): a whole number, zero or more, got {count!r}")
+        # Raises an error if one cannot be read.
+        _ = self.attempt_bounds, self.took_bounds
+        if self.without:
+            force_setattr(self, "without", _without(self.without))
         if self.all and self.conditions:
             raise ConfigurationError(f"all=True with {', '.join(self.conditions)}: give the conditions, or all=True")
 
     @property
     def conditions(self) -> dict[str, object]:
-        """The conditions that are given, by name."""
-        given = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NO_CONDITIONS}
-        return {name: value for name, value in given.items() if value is not None}
+        """The conditions that are given, by name; those of `without` as a list."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__ if name not in NO_CONDITIONS}
+        found = {name: value for name, value in given.items() if value is not None}
+        return found | ({"without": [each.conditions for each in self.without]} if self.without else {})
+
+    def excluded(self, name: str) -> list[str]:
+        """The values of a condition that a job must not meet."""
+        return [value for each in self.without if (value := getattr(each, name)) is not None]
+
+    @property
+    def attempt_bounds(self) -> Bounds:
+        """The numbers of attempts that are meant."""
+        return Bounds() if self.attempts is None else _bounds("attempts", self.attempts, whole)
+
+    @property
+    def took_bounds(self) -> Bounds:
+        """The lengths of attempts that are meant, in microseconds."""
+        if self.took is None:
+            return Bounds()
+        found = _bounds("took", self.took, _micros)
+        if found.least == found.most:
+            raise ConfigurationError(f"took: a bound such as >{self.took} or <{self.took}")
+        return found
 
     @property
     def reads_errors(self) -> bool:
         """True if errors are read to be compared as they are shown, because a database must not compare them."""
-        return self.error is not None and (self.redacted or self.hidden)
+        return (self.error is not None and (self.redacted or self.hidden)) or bool(self.excluded("error"))
+
+    @property
+    def reads_arguments(self) -> bool:
+        """True if arguments are read, because a database cannot compare them."""
+        return self.args is not None or bool(self.excluded("args"))
+
+    @property
+    def reads_documents(self) -> bool:
+        """True if rows are read further to be compared."""
+        return self.reads_errors or self.reads_arguments
 
     def check_bulk(self) -> None:
         """Raise `ConfigurationError` if an operation that changes jobs would change all of them by accident."""
@@ -509,10 +574,46 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
             raise ConfigurationError("the filter has no condition: give one, or Filter(all=True) for all jobs")
 
 
-_NO_CONDITIONS = frozenset({"all", "after_id", "before_id", "oldest_first", "limit", "refreshes", "hidden", "redacted"})
+_TEXTS = (
+    "task", "queue", "reason", "error", "group", "tag", "args", "key", "partition", "run", "worker", "attempts", "took",
+)  # fmt: skip
 
-#: The conditions of a filter that commands on jobs and the filter language have under these names.
-CONDITIONS = tuple(each for each in Filter.__struct_fields__ if each not in {*_NO_CONDITIONS, "finished_before"})
+#: The fields of a filter that are no conditions.
+NO_CONDITIONS = frozenset(
+    {"without", "all", "after_id", "before_id", "oldest_first", "limit", "refreshes", "hidden", "redacted"}
+)
+
+#: The conditions that jobs must not meet can be of these; the others have an opposite of their own.
+EXCLUDED = frozenset(_TEXTS) - {"attempts", "took"} | {"state", "hold"}
+
+#: The conditions of a filter that are options of commands on jobs; the filter language has all of them.
+CONDITIONS = ("ids", "state", "task", "queue", "hold", "reason", "error", "group", "caught", "tag")
+
+
+def _without(given: Iterable[object]) -> tuple[Filter, ...]:
+    """Check the conditions that jobs must not meet."""
+    filters = tuple(each for each in given if isinstance(each, Filter))
+    if filters != tuple(given) or not all(len(each.conditions) == 1 for each in filters):
+        raise ConfigurationError(f"Filter(without=): a list of filters with one condition each, got {given!r}")
+    wrong = {name for each in filters for name in each.conditions} - EXCLUDED
+    if wrong:
+        raise ConfigurationError(f"Filter(without=): {min(wrong)} cannot be; it can be {', '.join(sorted(EXCLUDED))}")
+    return filters
+
+
+def _bounds(field: str, text: str, read: Callable[[str], int]) -> Bounds:
+    try:
+        return Bounds.parse(text, read)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{field}: {error}") from error
+
+
+def _micros(text: str) -> int:
+    """Read a span."""
+    try:
+        return parse_duration(text) // timedelta.resolution
+    except PolicyError as error:
+        raise ConfigurationError(f"expected a time such as >10s, got {text[:40]!r}") from error
 
 
 def _member(kind: type[E], field: str, value: str | None) -> E | None:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from redrive.engine.frozen import FrozenPolicy, freeze, thaw
 from redrive.engine.origin import Kind
@@ -51,6 +52,7 @@ class JobTemplate(msgspec.Struct, frozen=True):
     Attributes:
         parameter: name of the parameter that receives the `Disabled` of a refresh.
         payload: the arguments of the jobs of a cron, as JSON.
+        search: the tags of these arguments; None if the task declares no fields.
     """
 
     task: str
@@ -59,6 +61,7 @@ class JobTemplate(msgspec.Struct, frozen=True):
     policy: FrozenPolicy
     parameter: str = ""
     payload: str = "{}"
+    search: tuple[str, ...] | None = None
 
     @property
     def described(self) -> str:
@@ -170,6 +173,7 @@ class _TemplateDocument(msgspec.Struct):
     policy: msgspec.Raw
     parameter: str = ""
     payload: str = "{}"
+    search: tuple[str, ...] | UnsetType = UNSET
 
 
 class _CronDocument(msgspec.Struct):
@@ -234,12 +238,16 @@ def _template_document(template: JobTemplate) -> _TemplateDocument:
         msgspec.Raw(template.policy.document.encode()),
         template.parameter,
         template.payload,
+        UNSET if template.search is None else template.search,
     )
 
 
 def _template(document: _TemplateDocument) -> JobTemplate:
     policy = freeze(thaw(bytes(document.policy).decode()))
-    return JobTemplate(document.task, document.queue, document.priority, policy, document.parameter, document.payload)
+    search = None if document.search is UNSET else document.search
+    return JobTemplate(
+        document.task, document.queue, document.priority, policy, document.parameter, document.payload, search
+    )
 
 
 def _json(document: _CronDocument | _RefreshDocument) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
@@ -13,9 +14,10 @@ from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.origin import read_origin
 from redrive.engine.records import AttemptRecord, JobRecord, Progress
 from redrive.engine.runs import is_far
+from redrive.engine.search import tags_of_all
 from redrive.operate.charts.svg import Picture
 from redrive.operate.charts.timeline import Bar, draw
-from redrive.operate.exchange import Form, Moved, Page, Request, Site, path_to
+from redrive.operate.exchange import Form, Moved, Page, Payloads, Request, Site, path_to
 from redrive.operate.jobs import JobLine, line
 from redrive.operate.origins import page_of
 from redrive.operate.shown import Shown
@@ -157,7 +159,7 @@ def job(site: Site, request: Request) -> Procedure[Page]:
         belongs_to=None if origin is None else origin.described,
         belongs_at=None if origin is None else page_of(origin),
         policy=str(record.policy.explain()),
-        tags=tags.get(number, ()),
+        tags=tuple(_tags(site, tags.get(number, ()), material.payload, shown)),
         attempts=tuple(lines if not left_out else lines[:FIRST] + lines[-LATEST:]),
         left_out=left_out,
         payload=shown.payload,
@@ -167,6 +169,14 @@ def job(site: Site, request: Request) -> Procedure[Page]:
         actions=_actions(record.state),
     )
     return Page(f"{data.job.standing}: job {number}, {record.task}", data)
+
+
+def _tags(site: Site, tags: Iterable[str], payload: bytes | None, shown: Shown) -> Iterator[str]:
+    """Yield the tags of a job without values that are not shown."""
+    values = tags_of_all(payload) if site.payloads is Payloads.HIDDEN else frozenset[str]()
+    for each in tags:
+        if each not in values:
+            yield shown.clear(each) or ""
 
 
 def _page_of(held_up: Obstacle, job: JobRecord) -> str | None:

@@ -15,8 +15,8 @@ from redrive.engine.lifecycle import State
 from redrive.engine.origin import is_feeder
 from redrive.engine.records import NEWEST, Filter, Hold, JobRecord
 from redrive.engine.runs import is_far
-from redrive.operate.exchange import LONGEST, Newest, Page, Request, Site
-from redrive.operate.filters import FilterError, parse, write
+from redrive.operate.exchange import LARGEST_ID, LONGEST, Newest, Page, Request, Site, whole_number
+from redrive.operate.filters import FilterError, read_search, write
 from redrive.operate.shown import Shown
 from redrive.stores.operations import admin, queues
 from redrive.stores.operations import jobs as operations
@@ -38,7 +38,8 @@ class JobsQuery(Newest, frozen=True, gc=False):
     """The parameters of the list of jobs.
 
     Attributes:
-        q: the filter, such as ``state:dead task:charge``; see the guide to the dashboard.
+        q: the filter, such as ``state:dead task:charge``, or a value such as the number of an invoice; see the guide to
+            the dashboard.
     """
 
     q: str | None = None
@@ -81,6 +82,7 @@ class JobList(msgspec.Struct, frozen=True, gc=False):
         q: the filter.
         before: the parameter ``before`` of the next page; None on the last page.
         searched_to: the id down to which jobs were read, if older ones were not: the parameter ``before`` to search on.
+        by_index: True if older ones were found as far as an index has them: by tags, keys and the ids of runs.
         actions: operations on all jobs that match (`redrive.operate.operations`).
         problem: what is wrong with the filter.
         caret: the filter, and a caret below its wrong part.
@@ -90,6 +92,7 @@ class JobList(msgspec.Struct, frozen=True, gc=False):
     items: tuple[JobLine, ...] = ()
     before: str | None = None
     searched_to: str | None = None
+    by_index: bool = False
     actions: tuple[str, ...] = ()
     problem: str | None = None
     caret: str | None = None
@@ -99,38 +102,47 @@ def jobs(site: Site, request: Request) -> Procedure[Page]:
     """List jobs, newest first."""
     q = request.query.get("q", "").strip()
     try:
-        where = parse(q, site.payloads, most=LONGEST if request.via else len(q))
+        asked = read_search(q, site.payloads, most=LONGEST if request.via else len(q), now=site.app.now())
     except FilterError as error:
         # The list stays empty: an operator must not act on jobs that the filter did not mean.
         return Page("Jobs", JobList(q, problem=error.detail, caret=error.caret), error)
-    data = yield from read(site, request, where)
+    data = yield from read(site, request, asked.where, asked.word)
     return Page("Jobs", replace(data, q=q), next={"before": data.before or data.searched_to})
 
 
-def read(site: Site, request: Request, where: Filter) -> Procedure[JobList]:
-    """Read a page of the jobs that match."""
+def read(
+    site: Site, request: Request, where: Filter, word: str | None = None, *, also: str | None = None
+) -> Procedure[JobList]:
+    """Read a page of the jobs that match.
+
+    With a word only those that have it as one of their values, and the job with the id `also`.
+    """
     before, limit = request.number("before", NEWEST, most=NEWEST), request.limit(SHOWN)
     wanted = replace(where, before_id=before, limit=limit + 1)
     found: admin.JobPage
-    if where.hold is not None and not request.via:
+    if where.hold is not None and word is None and not request.via:
         # The index of jobs that wait for a reason has their due times in order, so that its first rows are the answer.
-        found = admin.JobPage((yield admin.select(wanted)))
+        found = admin.JobPage((yield admin.select(wanted, now=site.app.now())))
     else:
-        found = yield admin.page(wanted, budget=admin.BUDGET)
+        number = None if also is None else whole_number(also, most=LARGEST_ID)
+        found = yield admin.page(wanted, budget=admin.BUDGET, word=word, also=number, now=site.app.now())
     shown = found.jobs[:limit]
     around: dict[int, Circumstances] = yield queues.circumstances(shown, now=site.app.now())
     # Others have no text that could repeat a value.
     sources = {job.id: job.parent_id for job in shown if job.error is not None or job.note is not None}
     documents: dict[int, Documents] = yield operations.documents(sources)
     return JobList(
-        write(where),
+        write(where, word),
         items=tuple(
             line(job, around[job.id], Shown.of(site.payloads, repeated=documents.get(job.id, NO_DOCUMENTS).all))
             for job in shown
         ),
-        before=str(shown[-1].id) if len(found.jobs) > limit else None,
+        # Behind those that were read there may be others than those of an index.
+        before=str(shown[-1].id) if len(found.jobs) > limit and found.searched_to is None else None,
         searched_to=None if found.searched_to is None else str(found.searched_to),
-        actions=_actions(where),
+        by_index=found.by_index,
+        # A value that stands alone may mean several things.
+        actions=_actions(where) if word is None else (),
     )
 
 

@@ -364,11 +364,11 @@ def _wish(site: Site, request: Request, given: dict[str, str | None]) -> _Wish:
     """Read the parameters of an operation; raise `Refusal` or `ConfigurationError`."""
     q, rate = given["q"] or "", given["rate"]
     limit = request.member("limit", "a number of jobs", least=1) or NEWEST
-    where = replace(parse(q, site.payloads, most=LONGEST if request.via else len(q)), limit=limit)
+    where = replace(parse(q, site.payloads, most=LONGEST if request.via else len(q), now=site.app.now()), limit=limit)
     action, options = bulk_options(
         site.app, given["action"] or "", queue=given["queue"], why=given["why"], task=where.task
     )
-    return _Wish(action, q, where, options, None if rate is None else Rate.parse(rate))
+    return _Wish(action, write(where), where, options, None if rate is None else Rate.parse(rate))
 
 
 def _preview(site: Site, wish: _Wish, bound_id: int | None, frozen_at: datetime | None) -> Procedure[BulkPreview]:

@@ -35,6 +35,7 @@ from redrive.operate import (
     autoscale,
     calendar,
     errors,
+    find,
     health,
     history,
     instance,
@@ -109,7 +110,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 
 # The sections of pages that are not named like them.
-_SECTIONS: Final = {"": "Overview", "health": "Checks", "autoscale": "Queues", "problems": ""}
+_SECTIONS: Final = {"": "Overview", "find": "Jobs", "health": "Checks", "autoscale": "Queues", "problems": ""}
 
 
 def _view(  # noqa: PLR0917 - the columns of a row
@@ -145,6 +146,7 @@ ROWS: Final = (
     _view("", "/", overview.overview, "overview.html", overview.Overview, history.HistoryQuery),
     _view("doctor", "/health", health.health, "health.html", health.Health, items="findings"),
     _view("jobs list", "/jobs", jobs.jobs, "jobs.html", jobs.JobList, jobs.JobsQuery, items="items"),
+    _view("find", "/find", find.find, "find.html", find.Found, find.FindQuery),
     _view("jobs show", "/jobs/{id}", job.job, "job.html", job.JobPage),
     _action("jobs retry, jobs skip, jobs cancel", "/jobs/{id}", job.act, job.JobAction),
     _view(

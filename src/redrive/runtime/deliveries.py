@@ -30,7 +30,8 @@ from redrive.engine.frozen import freeze
 from redrive.engine.origin import Effect, of_topic
 from redrive.engine.outcome import Outcome, Succeeded, Suspended
 from redrive.engine.records import Claim, NewJob
-from redrive.engine.topics import Order, SubscriptionRecord, TopicEvent, Window, line_of
+from redrive.engine.search import tags_of
+from redrive.engine.topics import OUT_OF_ORDER, Order, SubscriptionRecord, TopicEvent, Window, line_of
 from redrive.observe import TopicDelivered, emit
 from redrive.observe.listeners import DEBUG, heard
 from redrive.runtime import log
@@ -209,6 +210,7 @@ class Deliveries:
 
     def _divert(self, given: Sequence[tuple[TopicEvent, Outcome | None, Claim | None, str | None]]) -> None:
         """Have events written as jobs with the next write of the position."""
+        fields = self._subscription.defaults.search
         for event, outcome, claim, trace in given:
             new = NewJob(
                 task=self._subscription.name,
@@ -218,6 +220,7 @@ class Deliveries:
                 policy=freeze(self._subscription.policy),
                 partition=line_of(self.record.ordering, event),
                 origin=of_topic(self.record.topic, self.record.name, event.id),
+                search=_tags(event, fields),
             )
             self.diverted.append((Diverted(new, outcome, self._sample(), trace), claim))
         self.window.finish(event.id for event, *_ in given)
@@ -240,3 +243,10 @@ class Deliveries:
             endings.append(Ending(claim, each.outcome, each.sample))
             moved.append(replace(settlement, lease_id=claim.lease_id))
         self._executor.functions.report(endings, moved)
+
+
+def _tags(event: TopicEvent, fields: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the tags of an event; one that looks like the mark of a late delivery is left out."""
+    if not fields or not event.payload:
+        return None
+    return tuple(each for each in tags_of(event.payload, fields) if each != OUT_OF_ORDER)

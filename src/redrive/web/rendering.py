@@ -19,8 +19,9 @@ from markupsafe import Markup
 from redrive.clock import SystemClock
 from redrive.engine.commands import command, of_jobs
 from redrive.operate.charts.axes import took
+from redrive.engine.records import Filter
 from redrive.operate.exchange import Request, Site
-from redrive.operate.filters import parse
+from redrive.operate.filters import WORDS, read_search, rest, write
 from redrive.version import __version__
 from redrive.visible import visible
 from redrive.web import zones
@@ -103,13 +104,18 @@ def _environment() -> Environment:
     )
     found.filters |= {"when": when, "relative": relative, "span": _span, "json": _json, "shown": _shown}
     found.filters |= {"offset": pass_context(lambda context, at: zones.offset(at, context["zone"]))}
-    found.globals |= {"shell": command, "shell_of_jobs": _of_jobs, "quantity": _quantity}
+    found.globals |= {"shell": command, "shell_of_jobs": _of_jobs, "quantity": _quantity, "words": WORDS}
     found.globals |= {"ago": _AGO.__getitem__, "during": _DURING.__getitem__}
     return found
 
 
 def _of_jobs(verb: str, reference: str, q: str, **options: str | bool | None) -> str:
-    return of_jobs(verb, reference, parse(q), **options)
+    found = read_search(q)
+    text = rest(found)
+    if text.startswith("-"):
+        # It would look like an option.
+        return of_jobs(verb, reference, Filter(), write(found.where, found.word), **options)
+    return of_jobs(verb, reference, found.where, text, **options)
 
 
 @pass_context

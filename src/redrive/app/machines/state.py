@@ -21,6 +21,7 @@ from redrive.app.types import change, type_name, unsupported
 from redrive.engine.machine import Guard, MachineState, StateTimeout, entered
 from redrive.engine.origin import Kind, of_machine, read_origin
 from redrive.engine.records import NewJob
+from redrive.engine.search import tags_of
 from redrive.errors import MachineDefinitionError, PayloadError, TaskDefinitionError
 from redrive.policy.fields import span
 from redrive.stores.operations.machines import manage
@@ -75,6 +76,9 @@ class StateTask(Task[..., Any, Any, ...]):
         self.check_handler()
         super().check()
         self.machine.check()
+
+    def check_search(self) -> None:
+        """Check nothing: the fields are those of events of any of the states."""
 
     def check_handler(self) -> None:
         """Check that the handler takes one event and returns nothing."""
@@ -131,6 +135,7 @@ class StateTask(Task[..., Any, Any, ...]):
             payload=self._open + payload + b"}",
             policy=options.policy,
             origin=of_machine(self.machine.name, key),
+            search=tags_of(payload, options.search) if options.search else None,
         )
 
     def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:

@@ -174,10 +174,9 @@ class Schedules:
         used = found.options(**options)
         if used.signature.known:
             self._app.check_policy(used.defaults.policy.policy, used.signature)
-        payload = used.signature.write((), given).decode()
-        return JobTemplate(
-            used.name, used.defaults.queue, used.defaults.priority, used.defaults.policy, payload=payload
-        )
+        payload = used.signature.write((), given)
+        new = used.new_job(payload)
+        return JobTemplate(new.task, new.queue, new.priority, new.policy, payload=payload.decode(), search=new.search)
 
     def creating(
         self,

@@ -19,6 +19,7 @@ from redrive.app.tasks.job import Job
 from redrive.clock import SystemClock
 from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.records import Enqueue, KeyUntil, NewJob, OnConflict
+from redrive.engine.search import tags_of
 from redrive.errors import ConfigurationError, PayloadError, PolicyError
 
 # Imported before an app has threads: in a process that is forked while a thread imports it, the import never ends.
@@ -61,6 +62,8 @@ class Options(msgspec.Struct, frozen=True):
     #: The end, or the length, of the time in which the job may start.
     expires: datetime | timedelta | None = None
     tags: tuple[str, ...] = ()
+    #: The fields of the arguments that become tags; those of the task.
+    search: tuple[str, ...] = ()
     #: True if an enqueue in a handler does not wait for the end of its attempt.
     immediate: bool = False
 
@@ -298,6 +301,7 @@ class Enqueuer(Generic[P, R]):
             due_at=options.due_at,
             expires=options.expires,
             tags=options.tags,
+            search=tags_of(payload, options.search) if options.search else None,
         )
 
     def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:

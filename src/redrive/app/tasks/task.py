@@ -157,6 +157,15 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
         if not check_request_types(self.signature):
             self.signature.check_types()
         self.returns.check_type()
+        self.check_search()
+
+    def check_search(self) -> None:
+        """Check that arguments have the fields by which jobs are found."""
+        if self._options.search:
+            # Only few programs need it.
+            from redrive.app.tasks.searched import check_fields
+
+            check_fields(self._options.search, self.signature.schema, f"task {self.name!r}")
 
     def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> C:
         """Run the function here and now.

@@ -321,6 +321,7 @@ class Topic(Generic[E]):
         soft_timeout: Duration | None = None,
         idempotent: bool | None = None,
         keep_for: Duration | None = None,
+        search: Iterable[str] = (),
     ) -> Callable[[Callable[..., Coroutine[Any, Any, None] | None]], Subscription]:
         """Register a function that gets every event of the topic, as a subscription with a cursor of its own.
 
@@ -348,6 +349,7 @@ class Topic(Generic[E]):
             soft_timeout: as for `redrive.App.task`.
             idempotent: as for `redrive.App.task`, for the jobs of failed events.
             keep_for: how long the jobs of failed events are kept after they ended; by default as for the app.
+            search: as for `redrive.App.task`: fields of the events, by which the jobs of failed ones are found.
 
         Raises:
             TaskDefinitionError: the function takes another type, or returns something; the name is taken; or options
@@ -380,6 +382,7 @@ class Topic(Generic[E]):
                 soft_timeout=soft_timeout,
                 idempotent=idempotent,
                 keep_for=keep_for,
+                search=search,
                 **settings,
             )
 

@@ -32,7 +32,7 @@ def jobs(view: JobList) -> None:
 def rest(view: JobList, *, by_due: bool) -> None:
     """Print to standard error how the list goes on, if it does."""
     if view.searched_to is not None:
-        say_unread(view.searched_to)
+        say_unread(view.searched_to, by_index=view.by_index)
     elif view.before is not None and by_due:
         say("... more follow; --limit shows more", err=True)
     elif view.before is not None:

@@ -45,7 +45,7 @@ COUNTED: Final = 10_000
 READ: Final = 100_000
 STRIDE: Final = 10_000
 
-# How many times fewer these are if the errors of all rows are read.
+# How many times fewer these are if the errors or the arguments of all rows are read.
 _FEWER: Final = 5
 
 #: Jobs that a preview lists, and the tasks, queues and reasons by which it counts them.
@@ -171,8 +171,8 @@ def preview(
 
 def _window(action: BulkAction, wanted: Filter, stride: int) -> Statements[int | None]:
     """Return the id before which to stop reading the table; None if an index finds all jobs or few rows are left."""
-    is_dead = wanted.ids is None and wanted.state is State.DEAD and wanted.caught is False
-    if wanted.reads_errors:
+    is_dead = wanted.ids is None and wanted.run is None and wanted.state is State.DEAD and wanted.caught is False
+    if wanted.reads_documents:
         stride //= _FEWER
         if is_dead:
             window = {"after_id": wanted.after_id, "before_id": wanted.before_id, "most": stride}

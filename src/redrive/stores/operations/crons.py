@@ -167,7 +167,8 @@ def _put(decided: Sequence[Occurrence]) -> Statements[set[Occurrence]]:
 def _job(cron: CronDefinition, occurrence: Occurrence) -> NewJob:
     made = cron.job
     origin = of_cron(cron.name, occurrence.occurs_at)
-    return NewJob(made.task, made.queue, made.priority, made.payload.encode(), made.policy, origin=origin)
+    arguments = made.payload.encode()
+    return NewJob(made.task, made.queue, made.priority, arguments, made.policy, origin=origin, search=made.search)
 
 
 @wakes

@@ -140,7 +140,7 @@ def is_plain(job: NewJob) -> bool:
 def _one(job: NewJob, trace: str | None, now: datetime | None) -> Statements[EnqueueResult]:
     """Insert a job by one query, which is one round trip."""
     parameters = essentials(job, now)
-    if trace is None and not job.delay and job.due_at is None and job.expires is None and not job.tags:
+    if trace is None and not job.delay and job.due_at is None and job.expires is None and not job.all_tags:
         query = Query("enqueue", parameters, into=EnqueuedJob)
     else:
         query = Query("enqueue_full", parameters | options(job, trace), into=EnqueuedJob)
@@ -174,7 +174,7 @@ def options(job: NewJob, trace: str | None) -> dict[str, object]:
         "due_at": job.due_at,
         "expires_for": job.expires if relative else None,
         "expires_at": None if relative else job.expires,
-        "tags": list(job.tags),
+        "tags": list(job.all_tags),
         "trace": trace,
     }
 
@@ -231,7 +231,7 @@ def statements(numbered: Sequence[tuple[int, NewJob]], at: datetime, trace: str 
     payloads = [{"job_id": number, "payload": job.payload} for number, job in numbered if job.payload is not None]
     if payloads:
         batch.append(Query("payload_insert", many=payloads))
-    tags = [{"tag": tag, "job_id": number} for number, job in numbered for tag in job.tags]
+    tags = [{"tag": tag, "job_id": number} for number, job in numbered for tag in job.all_tags]
     if tags:
         batch.append(Query("tag_put", many=tags))
     if trace is not None:

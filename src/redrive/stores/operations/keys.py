@@ -178,7 +178,7 @@ def _conflict(
     if job.on_conflict is OnConflict.BOUNCE:
         for _ in range(TRIES):
             if (earlier := new.get(holder.job_id)) is not None:
-                new[holder.job_id] = structs.replace(earlier, payload=job.payload)
+                new[holder.job_id] = structs.replace(earlier, payload=job.payload, search=job.search)
                 return holder.job_id
             if (yield from _bounce(job, holder, at)):
                 return holder.job_id
@@ -252,6 +252,11 @@ def _bounce(job: NewJob, holder: Holder, at: datetime) -> Statements[bool]:
     if not put_off:
         return False
     yield Query("payload_put", {"job_id": holder.job_id, "payload": job.payload})
+    if job.search is not None:
+        # Those of the arguments before would find it too.
+        yield Query("tags_drop", {"job_id": holder.job_id})
+        if job.all_tags:
+            yield Query("tag_put", many=[{"tag": tag, "job_id": holder.job_id} for tag in job.all_tags])
     return True
 
 

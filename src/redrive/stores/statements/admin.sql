@@ -14,6 +14,54 @@
     AND (:tag::text IS NULL OR EXISTS (SELECT FROM redrive_tags AS mark WHERE mark.tag = :tag AND mark.job_id = job.id))
     AND (:refreshes::boolean OR state <> 'dead' OR origin IS NULL OR origin NOT LIKE 'refresh:%')
     AND (:finished_before::timestamptz IS NULL OR finished_at < :finished_before)
+    AND (NOT :narrow::boolean OR (
+        (:partition::text IS NULL OR partition = :partition)
+        -- OFFSET: no plan reads all keys or attempts for that.
+        AND (:key::text IS NULL OR key = :key OR EXISTS (
+            SELECT FROM redrive_keys AS held
+            WHERE held.kind = 'idempotency' AND held.scope = '' AND held.key = :key AND held.job_id = job.id OFFSET 0
+        ))
+        AND (
+            :workers::bigint[] IS NULL OR worker_id = ANY (:workers) OR success_worker_id = ANY (:workers) OR EXISTS (
+                SELECT FROM redrive_attempts AS closed
+                WHERE closed.job_id = job.id AND closed.worker_id = ANY (:workers) OFFSET 0
+            )
+        )
+        AND (:since::timestamptz IS NULL OR coalesce(finished_at, enqueued_at) >= :since)
+        AND (:until::timestamptz IS NULL OR coalesce(finished_at, enqueued_at) < :until)
+        AND (:attempts_least::bigint IS NULL OR attempt >= :attempts_least)
+        AND (:attempts_most::bigint IS NULL OR attempt <= :attempts_most)
+        AND ((:took_least::interval IS NULL AND :took_most::interval IS NULL) OR (
+            CASE
+                WHEN state IN ('running', 'waiting')
+                THEN coalesce(:now::timestamptz, (SELECT clock.now FROM redrive_clock AS clock)) - claimed_at
+                ELSE finished_at - claimed_at
+            END BETWEEN coalesce(:took_least, interval '-1000 years') AND coalesce(:took_most, interval '1000 years')
+        ))
+        AND (state = ANY (:not_state::text[])) IS NOT TRUE
+        AND (task = ANY (:not_task::text[])) IS NOT TRUE
+        AND (queue = ANY (:not_queue::text[])) IS NOT TRUE
+        AND (hold = ANY (:not_hold::text[])) IS NOT TRUE
+        AND (reason = ANY (:not_reason::text[])) IS NOT TRUE
+        AND (fingerprint = ANY (:not_group::text[])) IS NOT TRUE
+        AND (partition = ANY (:not_partition::text[])) IS NOT TRUE
+        AND (key = ANY (:not_key::text[])) IS NOT TRUE
+        AND (id = ANY (:not_ids::bigint[])) IS NOT TRUE
+        AND (worker_id = ANY (:not_workers::bigint[])) IS NOT TRUE
+        AND (success_worker_id = ANY (:not_workers)) IS NOT TRUE
+        AND NOT EXISTS (
+            SELECT FROM redrive_tags AS mark WHERE mark.tag = ANY (:not_tag::text[]) AND mark.job_id = job.id OFFSET 0
+        )
+        AND NOT EXISTS (
+            SELECT FROM redrive_keys AS held
+            WHERE held.kind = 'idempotency' AND held.scope = '' AND held.key = ANY (:not_key) AND held.job_id = job.id
+            OFFSET 0
+        )
+        AND NOT EXISTS (
+            SELECT FROM redrive_attempts AS closed
+            WHERE closed.job_id = job.id AND closed.worker_id = ANY (:not_workers) OFFSET 0
+        )
+    ))
     AND id > :after_id::bigint
     AND id < :before_id::bigint
 -- sqlite
@@ -31,6 +79,57 @@
     )
     AND (:refreshes OR state <> 'dead' OR origin IS NULL OR origin NOT LIKE 'refresh:%')
     AND (:finished_before IS NULL OR finished_at < :finished_before)
+    AND (NOT :narrow OR (
+        (:partition IS NULL OR partition = :partition)
+        AND (:key IS NULL OR key = :key OR EXISTS (
+            SELECT 1 FROM redrive_keys AS held
+            WHERE held.kind = 'idempotency' AND held.scope = '' AND held.key = :key AND held.job_id = redrive_jobs.id
+        ))
+        AND (
+            :workers IS NULL
+            OR worker_id IN (SELECT value FROM json_each(:workers))
+            OR success_worker_id IN (SELECT value FROM json_each(:workers))
+            OR EXISTS (
+                SELECT 1 FROM redrive_attempts AS closed
+                WHERE closed.job_id = redrive_jobs.id AND closed.worker_id IN (SELECT value FROM json_each(:workers))
+            )
+        )
+        AND (:since IS NULL OR coalesce(finished_at, enqueued_at) >= :since)
+        AND (:until IS NULL OR coalesce(finished_at, enqueued_at) < :until)
+        AND (:attempts_least IS NULL OR attempt >= :attempts_least)
+        AND (:attempts_most IS NULL OR attempt <= :attempts_most)
+        AND ((:took_least IS NULL AND :took_most IS NULL) OR (
+            CASE
+                WHEN state IN ('running', 'waiting')
+                THEN coalesce(:now, (SELECT clock.now FROM redrive_clock AS clock)) - claimed_at
+                ELSE finished_at - claimed_at
+            END BETWEEN coalesce(:took_least, -9223372036854775807) AND coalesce(:took_most, 9223372036854775807)
+        ))
+        AND (state IN (SELECT value FROM json_each(:not_state))) IS NOT TRUE
+        AND (task IN (SELECT value FROM json_each(:not_task))) IS NOT TRUE
+        AND (queue IN (SELECT value FROM json_each(:not_queue))) IS NOT TRUE
+        AND (hold IN (SELECT value FROM json_each(:not_hold))) IS NOT TRUE
+        AND (reason IN (SELECT value FROM json_each(:not_reason))) IS NOT TRUE
+        AND (fingerprint IN (SELECT value FROM json_each(:not_group))) IS NOT TRUE
+        AND (partition IN (SELECT value FROM json_each(:not_partition))) IS NOT TRUE
+        AND (key IN (SELECT value FROM json_each(:not_key))) IS NOT TRUE
+        AND (id IN (SELECT value FROM json_each(:not_ids))) IS NOT TRUE
+        AND (worker_id IN (SELECT value FROM json_each(:not_workers))) IS NOT TRUE
+        AND (success_worker_id IN (SELECT value FROM json_each(:not_workers))) IS NOT TRUE
+        AND NOT EXISTS (
+            SELECT 1 FROM redrive_tags AS mark
+            WHERE mark.tag IN (SELECT value FROM json_each(:not_tag)) AND mark.job_id = redrive_jobs.id
+        )
+        AND NOT EXISTS (
+            SELECT 1 FROM redrive_keys AS held
+            WHERE held.kind = 'idempotency' AND held.scope = '' AND held.job_id = redrive_jobs.id
+                AND held.key IN (SELECT value FROM json_each(:not_key))
+        )
+        AND NOT EXISTS (
+            SELECT 1 FROM redrive_attempts AS closed
+            WHERE closed.job_id = redrive_jobs.id AND closed.worker_id IN (SELECT value FROM json_each(:not_workers))
+        )
+    ))
     AND id > :after_id
     AND id < :before_id
 
@@ -146,6 +245,69 @@ SELECT job_id FROM redrive_tags
 WHERE tag = :tag::text AND job_id > :after_id::bigint AND job_id < :before_id::bigint
 ORDER BY job_id
 LIMIT :most::bigint
+
+-- name: jobs_known
+-- Return ids of jobs that an index finds by a tag, a key, a worker that runs them, or the id of a run, newest first.
+-- The tasks of unique keys and the workflows are found by a loose scan.
+-- both
+WITH RECURSIVE scopes (name) AS (
+    SELECT min(scope) FROM redrive_keys WHERE kind = 'unique' AND :key::text IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(scope) FROM redrive_keys WHERE kind = 'unique' AND scope > scopes.name)
+    FROM scopes
+    WHERE scopes.name IS NOT NULL
+),
+workflows (name) AS (
+    SELECT min(workflow) FROM redrive_runs WHERE :run::text IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(workflow) FROM redrive_runs WHERE workflow > workflows.name)
+    FROM workflows
+    WHERE workflows.name IS NOT NULL
+)
+SELECT id FROM (
+    SELECT id FROM (
+        SELECT job_id AS id FROM redrive_tags
+        WHERE tag = :tag::text AND job_id > :after_id::bigint AND job_id < :before_id::bigint
+        ORDER BY job_id DESC
+        LIMIT :most::bigint
+    ) AS tagged
+    UNION
+    SELECT job_id FROM redrive_keys WHERE kind = 'idempotency' AND scope = '' AND key = :key
+    UNION
+    SELECT (SELECT job_id FROM redrive_keys WHERE kind = 'unique' AND scope = scopes.name AND key = :key) FROM scopes
+    UNION
+    SELECT (SELECT job_id FROM redrive_runs WHERE workflow = workflows.name AND id = :run) FROM workflows
+    UNION
+    SELECT id FROM redrive_jobs WHERE state = 'running' AND worker_id = ANY (:workers::bigint[])
+) AS found
+WHERE id > :after_id AND id < :before_id
+ORDER BY id DESC
+LIMIT :most
+
+-- name: runs_called
+-- Return the jobs of the runs with these ids, and of the runs that these have called, directly or not.
+-- both
+WITH RECURSIVE workflows (name) AS (
+    SELECT min(workflow) FROM redrive_runs
+    UNION ALL
+    SELECT (SELECT min(workflow) FROM redrive_runs WHERE workflow > workflows.name)
+    FROM workflows
+    WHERE workflows.name IS NOT NULL
+),
+family (job_id) AS (
+    SELECT run.job_id
+    FROM workflows
+    CROSS JOIN redrive_runs AS run
+    WHERE run.workflow = workflows.name AND run.id = ANY (:names::text[])
+    UNION
+    SELECT child.job_id FROM family CROSS JOIN redrive_runs AS child WHERE child.parent_id = family.job_id
+)
+SELECT job_id FROM family
+
+-- name: workers_named
+-- Return the ids of workers with these names.
+-- both
+SELECT id FROM redrive_workers WHERE name = ANY (:names::text[])
 
 -- name: jobs_few
 -- Return ids of jobs in one state, or that wait for one reason, from the partial index of each, up to a limit.

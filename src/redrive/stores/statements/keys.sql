@@ -95,3 +95,9 @@ RETURNING id
 -- For a debounced job that exists.
 -- both
 UPDATE redrive_payloads SET payload = :payload::bytea WHERE job_id = :job_id::bigint
+
+-- name: tags_drop
+-- Delete the tags of one job.
+-- For a debounced job that exists, before those of the latest call.
+-- both
+DELETE FROM redrive_tags WHERE job_id = :job_id::bigint

@@ -32,9 +32,15 @@ VALUES: dict[str, str] = {
 POOLED = PostgresSettings("", "", pgbouncer=True)
 """Settings with which each transaction repeats the settings of its session."""
 
-_CONDITIONS = ["state", "hold", "task", "queue", "reason", "error", "group", "caught", "tag", "finished_before"]
+_CONDITIONS = """
+    state hold task queue reason error group caught tag finished_before partition key workers since until attempts_least
+    attempts_most took_least took_most
+"""
 
-FILTER = dict.fromkeys(_CONDITIONS, "NULL") | {
+_EXCLUDED = ["state", "task", "queue", "hold", "reason", "group", "tag", "key", "partition", "ids", "workers"]
+
+FILTER = dict.fromkeys(_CONDITIONS.split(), "NULL") | dict.fromkeys([f"not_{each}" for each in _EXCLUDED], "'{}'") | {
+    "narrow": "true",
     "after_id": "0", "before_id": "9000000000", "oldest_first": "false", "most": "100", "refreshes": "NULL",
 }  # fmt: skip
 
@@ -251,6 +257,17 @@ LISTS = {
     "jobs_dead": {},
     "dead_ids": {},
     "jobs_grouped": {"group": "'1-0'"},
+    "jobs_held, worker": {
+        "hold": "'retry'",
+        "workers": "ARRAY[1,2]",
+        "not_workers": "ARRAY[3]",
+        "not_tag": "ARRAY['a']",
+    },
+    "jobs_held, key": {"hold": "'retry'", "key": "'inv-443'", "not_key": "ARRAY['inv-1']", "took_least": "'1 s'"},
+    "jobs_known": {"tag": "'inv-443'", "key": "'inv-443'", "run": "'inv-443'", "workers": "ARRAY[1,2]"},
+    "jobs_known, tag": {"key": "NULL", "run": "NULL", "tag": "'inv-443'"},
+    "runs_called": {"names": "ARRAY['inv-443']"},
+    "hits": {"word": "'inv-443'"},
     "errors_select": {
         "fingerprint": "NULL",
         "before_at": "NULL",

@@ -73,6 +73,8 @@ ASKED: dict[str, dict[str, str]] = {
         "turns": "1", "seen": "{edge}", "until": "NULL", "at_id": "0", "done_id": "0", "unfinished": "'{{1,2}}'",
         "ahead_id": "0", "stuck_id": "NULL", "stuck_why": "NULL",
     },
+    "hits_events": {"word": "'inv-1'", "budget": "500", "most": "20"},
+    "hits_unread": {"budget": "500"},
     "latest": {},
     "line_skip": {"id": "'{1}'", "topic": "'{pay}'", "subscription": "'{log}'", "now": f"ARRAY['{T0}'::timestamptz]"},
     "lines_held": {"queue": "'pay.log'", "lines": "NULL"},
@@ -107,7 +109,8 @@ ASKED: dict[str, dict[str, str]] = {
 """The statements, with the values of each."""
 
 SHOWN = {
-    "cluster", "deliveries_dead", "deliveries_first", "feeders_of", "latest", "move_effect", "subscriptions_lag",
+    "cluster", "deliveries_dead", "deliveries_first", "feeders_of", "hits_events", "hits_unread", "latest",
+    "move_effect", "subscriptions_lag",
     "topic_size", "topics_names", "topics_sizes",
 }  # fmt: skip
 """Statements of read-only transactions of operators. Before the first ANALYZE they may read the index of a topic."""

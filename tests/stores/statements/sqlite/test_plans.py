@@ -185,6 +185,8 @@ def test_a_sweep_costs_the_same_with_many_jobs(made, kind: str):
 # ---------------------------------------------------------------------------------------------------- plans
 
 ABSENT = """
+    narrow workers attempts_least attempts_most took_least took_most not_workers not_ids not_state not_task not_queue
+    not_hold not_reason not_group not_tag not_key not_partition
     queues tasks hold note attempt failures crashes snoozes by_rule last_delay finished_at reason error forgive queue
     task caught oldest_first unreadable_at finished_before excluded refreshes group fingerprint fingerprints before_at
     birth
@@ -196,7 +198,8 @@ GIVEN: dict[str, object] = {
     "job_id": 1, "lease_id": 1, "grace": seconds(10), "every": seconds(5), "budget": 100, "after_id": 0, "most": 10,
     "before_id": 2**62, "due": None, "keep_due": False,
     "state": "ready", "scheduled_at": T0, "tag": "t", "since": T0, "width": seconds(60), "after": T0, "dead": False,
-    "unmuted": False, "at": T0, "starts": 5,
+    "unmuted": False, "at": T0, "key": "k", "partition": None, "until": None, "run": "r", "names": ["n"], "word": "w",
+    "starts": 5,
 }  # fmt: skip
 
 PARAMS: dict[str, object] = dict.fromkeys(ABSENT.split()) | GIVEN
@@ -370,6 +373,20 @@ def test_a_list_reads_the_index_that_was_made_for_it(name: str, expected: str):
     assert lines
     assert [] == [line for line in lines if not re.fullmatch(expected, line)]
     assert name in {"jobs_these", "dead_ids"} or not any("TEMP B-TREE" in line for line in plan(name))
+
+
+SEARCHES = ["jobs_known", "runs_called", "hits", "hits_events", "hits_unread", "workers_named"]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_for_a_value_reads_indexes(name: str):
+    """Statements that search a value go to its rows; only the schedules of the code and the workers are read whole."""
+    scans = [line for line in plan(name) if line.startswith("SCAN ") and "json_each" not in line]
+    of_tables = {"SCAN refresh", "SCAN redrive_workers"}
+    recursive = {"workflows", "machines", "scopes", "topics", "ends", "family", "found", "tagged", "CONSTANT"}
+    results = {"runs", "instances", "items", "events", "moves"}
+
+    assert [] == [line for line in scans if line not in of_tables and line.split()[1] not in recursive | results]
 
 
 def test_jobs_without_keys_run_no_key_statement():

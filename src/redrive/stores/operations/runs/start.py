@@ -197,7 +197,9 @@ def fork(
     new = []
     for name, fork_id in sources.items():
         job = yield from jobs.find(runs[name].job_id)
-        new.append(_fork_of(runs[name], job, (yield Query("payload_of", {"job_id": job.id})), fork_id))
+        payloads: Sequence[tuple[bytes]] = yield Query("payload_of", {"job_id": job.id})
+        tags: Sequence[tuple[int, str]] = yield Query("tags_of", {"ids": [job.id]})
+        new.append(_fork_of(runs[name], job, payloads, tuple(tag for _, tag in tags), fork_id))
     source = {place: runs[name].job_id for place, name in enumerate(sources)}
     started = yield from begin(new, now, source=source, spacing=spacing)
     found_by_job = {run.job_id: run for run in found}
@@ -211,7 +213,9 @@ def fork(
     return started
 
 
-def _fork_of(run: RunRecord, job: JobRecord, payloads: Sequence[tuple[bytes]], fork_id: str | None) -> NewRun:
+def _fork_of(
+    run: RunRecord, job: JobRecord, payloads: Sequence[tuple[bytes]], tags: tuple[str, ...], fork_id: str | None
+) -> NewRun:
     copy = NewJob(
         task=job.task,
         queue=job.queue,
@@ -219,6 +223,7 @@ def _fork_of(run: RunRecord, job: JobRecord, payloads: Sequence[tuple[bytes]], f
         payload=payloads[0][0] if payloads else None,
         policy=freeze(job.policy),
         partition=job.partition,
+        tags=tags,
     )
     return NewRun(copy, run.workflow, run.version, run.digest, fork_id)
 
