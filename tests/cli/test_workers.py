@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from datetime import timedelta
 from functools import partial
 
@@ -13,7 +14,7 @@ from redrive import App, __version__
 from redrive.cli import cli
 from redrive.clock import SystemClock
 from redrive.runtime.worker import Worker
-from redrive.stores.operations import workers
+from redrive.stores.operations import leases, workers
 
 register = partial(workers.register, lease_for=timedelta(hours=1))
 
@@ -36,11 +37,11 @@ def test_workers_are_listed_with_what_they_serve(shop: App):
     head, *rows = (line.split("  ") for line in invoke("list", "shop:app").splitlines())
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
 
-    assert ["id", "worker", "state", "slots", "queues", "tasks", "heartbeat", "version"] == "".join(
+    assert ["id", "worker", "state", "slots", "oldest", "queues", "tasks", "heartbeat", "version", "build"] == "".join(
         f"{part} " for part in head
     ).split()
-    assert ["here:1", "alive", "0/4", "mail, [b]", "1", "1.2"] == [*cells[0][1:6], cells[0][7]]
-    assert [str(dead), "here:2", "dead", "0/1", "all", "all", "2h ago", "-"] == cells[1]
+    assert ["here:1", "alive", "0/4", "-", "mail, [b]", "1", "1.2", "-"] == [*cells[0][1:7], *cells[0][8:]]
+    assert [str(dead), "here:2", "dead", "0/1", "-", "all", "all", "2h ago", "-", "-"] == cells[1]
     assert "in trouble: settling: KeyError" == cells[2][2]
     assert 3 == len(cells)
 
@@ -115,3 +116,29 @@ def test_a_worker_that_leaves_out_queues_is_listed_with_them(shop: App):
     shop.store.run(register("night", concurrency=1, excluded=["reports", "mail"]))
 
     assert "all but reports, mail" in invoke("list", "shop:app")
+
+
+def test_a_worker_is_shown_with_its_jobs(shop: App):
+    """Print whether it is stuck, its code, its oldest attempt and its jobs, and how all of them are listed."""
+    old = shop.store.run(register("here:1", concurrency=4, build="1.0"))
+    number = shop.store.run(register("here:2", concurrency=4, build="2.0"))
+    shop.store.run(workers.beat(number, timedelta(hours=1), loop_lag_for=timedelta(seconds=25)))
+    job = shop.tasks["charge"].enqueue(7)
+    shop.store.run(leases.claim(number, 1, lease_for=timedelta(hours=1)))
+    shown = invoke("show", "shop:app", str(number))
+
+    assert f"worker {number}  here:2, stuck\n" in shown
+    assert f"the event loop of worker {number} (here:2) is blocked since 25s\n" in shown
+    assert re.search(rf"oldest attempt: \S+ \(job {job.id}\)", shown)
+    assert "build 2.0\n" in shown
+    assert f"redrive jobs list shop:app worker:{number}\n" in shown
+    assert "build 1.0 (old)\n" in invoke("show", "shop:app", str(old))
+    assert "1.0 (old)" in invoke("list", "shop:app")
+
+
+def test_a_worker_that_is_not_there_is_an_error(shop: App):
+    """The error has the command that lists the workers, and the one that lists the jobs that it had."""
+    shop.open()
+    result = CliRunner().invoke(cli, ["workers", "show", "shop:app", "7"])
+
+    assert "redrive jobs list shop:app worker:7" in str(result.exception)

@@ -7,6 +7,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -26,7 +27,7 @@ from redrive.operate.exchange import Request
 from redrive.operate.problems import kinds
 from redrive.operate.table import ROWS
 from redrive.runtime.worker import Worker
-from redrive.stores.operations import counters, redriving, requests
+from redrive.stores.operations import counters, redriving, requests, workers
 from redrive.web import Account, Role, User, Users, create_app, hash_token, once
 from redrive.web.api import API
 from redrive.web.openapi import document
@@ -72,6 +73,7 @@ OTHERS = {
     "/schedules/{name}/item": {"name": "table"},
     "/schedules/{name}/calendar": {"name": "nightly"},
     "/problems/{name}": {"name": "JobNotFound"},
+    "/workers/{id}": {"id": "2"},
 }
 
 QUERIES = {
@@ -147,6 +149,7 @@ def _filled(app: redrive.App) -> redrive.App:
     payment.send("card", Created(1))
     table.track("key-1", "https://example.com")
     asyncio.run(Worker(app, until_empty=True).run())
+    app.store.run(workers.register("w", concurrency=1, lease_for=timedelta(days=1)))
     group = ErrorLine(OTHER, "charge", "ERROR", "", "", "", T0, T0, 1)
     app.store.run(counters.write_counters(TallyRows((), (), (group,))))
     return app

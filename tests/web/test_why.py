@@ -17,7 +17,7 @@ from redrive.runtime.worker import Worker
 from redrive.stores.operations import leases, workers
 from redrive.testing import VirtualClock, drain
 from redrive.web import NoAuth, create_app
-from tests.web.client import Client
+from tests.web.client import Client, Operator
 
 HOUR = timedelta(hours=1)
 
@@ -268,3 +268,27 @@ def test_jobs_without_a_limit_show_none(stage: Stage):
     assert (1, None, None) == (found["fail"]["most"], found["recover"]["most"], feeder["most"])
     assert "1000000" not in stage.client.get("/jobs").text
     assert "Calls any number of times" in stage.client.get(f"/jobs/{feeder['id']}").text
+
+
+def test_a_worker_is_shown_with_its_jobs_and_its_trouble(stage: Stage):
+    """The page of a worker has the jobs that it runs, its code, and whether its event loop runs."""
+    operator = Operator(stage.app)
+    old, number = stage.worker(build="1.0"), stage.worker(build="2.0")
+    stage.app.store.run(workers.beat(number, HOUR, loop_lag_for=timedelta(seconds=25), now=stage.app.now()))
+    job, _ = stage.enqueue(), stage.claim(number)
+    page = operator.read(f"/workers/{number}")
+    text = operator.get(f"/workers/{number}").text
+    items = operator.read("/workers")
+
+    assert [str(job)] == [each["id"] for each in page["running"]]
+    assert (str(job), 25.0, "2.0", False) == tuple(
+        page["worker"][name] for name in ("oldest_job", "loop_lag_seconds", "build", "is_old")
+    )
+    assert "the event loop of worker" in text
+    assert f"/jobs/{job}" in text
+    assert [(str(old), True), (str(number), False)] == [(each["id"], each["is_old"]) for each in items["items"]]
+    assert [("2.0", 1, True), ("1.0", 1, False)] == [
+        (each["name"], each["workers"], each["present"]) for each in items["builds"]
+    ]
+    assert [str(job)] == [each["id"] for each in operator.read(f"/jobs?q={page['q']}")["items"]]
+    assert 404 == operator.get("/workers/404").status_code

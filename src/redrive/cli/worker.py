@@ -44,6 +44,13 @@ _UntilEmpty = Annotated[
     bool, typer.Option("--until-empty", help="End when no job is due; do not wait for later jobs and retries.")
 ]
 _Wait = Annotated[str, typer.Option(help="How long to wait at the start for a database that is away; 0 ends at once.")]
+_Excluded = Annotated[list[str] | None, typer.Option(help="Serve all queues but this one; may be repeated.")]
+_Build = Annotated[
+    str | None,
+    typer.Option(
+        help="The build of the code, such as a commit; by default REDRIVE_BUILD, or the version of its distribution."
+    ),
+]
 _Metrics = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Let Prometheus scrape it there; without a host, on loopback only."),
@@ -72,6 +79,7 @@ def worker(
         str, typer.Option(help="How long running handlers may take to finish after the first Ctrl-C or SIGTERM.")
     ] = "30s",
     wait: _Wait = "60s",
+    build: _Build = None,
     processes: Annotated[int | None, typer.Option(min=1, help=_PROCESSES)] = None,
     metrics: _Metrics = None,
     health: _Health = None,
@@ -103,6 +111,7 @@ def worker(
         shutdown_timeout=patience,
         wait=waits,
         processes=processes,
+        build=build,
     )
     group = WorkerGroup({reference: new(each) for reference, each in loaded.items()})
     _warn_of_queues(loaded.values(), [*(queue or ()), *(exclude_queue or ())])

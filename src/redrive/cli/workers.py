@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from redrive.cli.loading import AsJson, Target
@@ -20,3 +22,11 @@ def _group() -> None:
 def list_(app: Target, *, json: AsJson = False) -> None:
     """List the workers that have not shut down: what they serve, their slots, and when each was last heard from."""
     show(app, "workers list", lambda view: text.workers(view, name_of(app)), json=json)
+
+
+@workers.command("show")
+def show_(
+    app: Target, number: Annotated[int, typer.Argument(metavar="ID", help="Id of the worker.")], *, json: AsJson = False
+) -> None:
+    """Show one worker: whether it is stuck, which code it runs, and the jobs that it runs."""
+    show(app, "workers show", lambda view: text.worker(view, name_of(app)), json=json, id=number)

@@ -345,6 +345,11 @@ class WorkerRecord(msgspec.Struct, frozen=True, gc=False):
         trouble: the background duties that fail because of a defect, and why; None if none does.
         version: the version of its redrive; None if unknown.
         running: the attempts that it runs, and those that it has claimed ahead.
+        build: of its code; None if unknown.
+        loop_lag_for: the time for which its event loop had not run at its last heartbeat; None before the second one.
+        unstopped: handlers that go on although their attempts have ended.
+        oldest_id: the job of its oldest attempt, without those of feeders.
+        oldest_at: when that began.
     """
 
     id: int
@@ -365,6 +370,11 @@ class WorkerRecord(msgspec.Struct, frozen=True, gc=False):
     version: str | None = None
     excluded: tuple[str, ...] | None = None
     running: int = 0
+    build: str | None = None
+    loop_lag_for: timedelta | None = None
+    unstopped: int = 0
+    oldest_id: int | None = None
+    oldest_at: datetime | None = None
 
     def serves(self, queue: str, task: str | None = None) -> bool:
         """Return True if it claims from a queue, and there jobs of a task, if one is given."""

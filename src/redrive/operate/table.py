@@ -183,6 +183,7 @@ ROWS: Final = (
         history.HistoryQuery,
         items="items",
     ),
+    _view("workers show", "/workers/{id}", workers.worker, "worker.html", workers.WorkerPage, Newest),
     _view("runs list", "/runs", runs.run_list, "runs.html", runs.RunList, runs.RunsQuery, items="items"),
     _view("runs show", "/runs/{workflow}/{run:path}", run.run, "run.html", run.RunPage),
     _action("runs signal, runs pause, runs resume, runs cancel", "/runs/{workflow}/{run:path}", run.act, run.RunAction),

@@ -1,20 +1,25 @@
-"""Workers: what they serve, how busy they are, and when each was last heard from."""
+"""Workers: what they serve, how busy they are, whether they are stuck, which code they run, and the jobs of one."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
+from http import HTTPStatus
 
 import msgspec
 
 from redrive.app.protocol import Procedure
-from redrive.engine.records import WorkerRecord
-from redrive.operate import history
-from redrive.operate.exchange import Page, Request, Site
+from redrive.engine.commands import command
+from redrive.engine.lifecycle import State
+from redrive.engine.records import Filter, WorkerRecord
+from redrive.operate import history, jobs
+from redrive.operate.exchange import Page, Refusal, Request, Site
 from redrive.operate.history import History
+from redrive.operate.jobs import JobLine
 from redrive.operate.queues import RunningJob, running
 from redrive.operate.vitals import VITALS, vitals
-from redrive.stores.operations import queues
+from redrive.stores.operations import clock, doctor, queues, workers
 from redrive.stores.operations.queues import PresentJob
 
 
@@ -28,6 +33,13 @@ class WorkerLine(msgspec.Struct, frozen=True, gc=False):
         queues: that it serves; None for all.
         tasks: the number of tasks that it has; None for all.
         lease_until: until when it need not be heard from.
+        build: of its code; None if unknown.
+        is_old: True if the live worker that started last runs another build.
+        loop_lag_seconds: for how long its event loop had not run at its last heartbeat; None if it is not known yet.
+        oldest_job: the job of its oldest attempt, without the feeders of topics.
+        oldest_seconds: how long that runs.
+        unstopped: handlers that go on although their attempts have ended.
+        stuck: what keeps it from its work, as sentences.
     """
 
     id: str
@@ -43,6 +55,27 @@ class WorkerLine(msgspec.Struct, frozen=True, gc=False):
     heard_at: datetime
     lease_until: datetime
     version: str | None
+    build: str | None
+    is_old: bool
+    loop_lag_seconds: float | None
+    oldest_job: str | None
+    oldest_seconds: float | None
+    unstopped: int
+    stuck: tuple[str, ...]
+
+
+class BuildLine(msgspec.Struct, frozen=True, gc=False):
+    """A build that live workers run.
+
+    Attributes:
+        name: None for workers of which it is not known.
+        workers: that run it.
+        present: True for that of the worker that started last.
+    """
+
+    name: str | None
+    workers: int
+    present: bool
 
 
 class WorkerList(msgspec.Struct, frozen=True, gc=False):
@@ -52,6 +85,7 @@ class WorkerList(msgspec.Struct, frozen=True, gc=False):
         at: the present instant, by the clock of the database.
         read_at: when they were read; all viewers share it for 10 seconds.
         mixed: True if live workers have different versions, as during a deploy.
+        builds: of the live workers, the present one first.
         running: the attempts that run, the longest first, at most 200.
         history: the recent past of all queues.
     """
@@ -60,6 +94,7 @@ class WorkerList(msgspec.Struct, frozen=True, gc=False):
     read_at: datetime
     items: tuple[WorkerLine, ...]
     mixed: bool
+    builds: tuple[BuildLine, ...]
     running: tuple[RunningJob, ...]
     history: History
 
@@ -74,24 +109,77 @@ class WorkerList(msgspec.Struct, frozen=True, gc=False):
         return dict(Counter(each.version or "unknown" for each in self.alive).most_common())
 
 
+class WorkerPage(msgspec.Struct, frozen=True, gc=False):
+    """A worker with its jobs.
+
+    Attributes:
+        tasks: that it has; None for all.
+        running: the jobs that it runs or has claimed ahead, newest first.
+        before: the parameter ``before`` of the next page of these; None on the last page.
+        unstopped: the jobs of the handlers that go on although their attempts have ended.
+        q: the filter of all jobs of which it has had an attempt.
+    """
+
+    at: datetime
+    worker: WorkerLine
+    tasks: tuple[str, ...] | None
+    running: tuple[JobLine, ...]
+    before: str | None
+    unstopped: tuple[str, ...]
+    q: str
+
+
 def worker_list(site: Site, request: Request) -> Procedure[Page]:
     """List the workers."""
     found = yield from vitals(site)
     past, _, tasks = yield from history.read(site, request, found.now)
     present: tuple[PresentJob, ...] = yield queues.present(None, now=found.now)
     at = found.now + site.shared.age(VITALS)
-    items = tuple(_line(each, at) for each in found.workers)
-    alive = [each for each in items if each.alive]
-    mixed = len({each.version for each in alive}) > 1
-    data = WorkerList(at, found.now, items, mixed, running(present, tasks, at), past)
-    return Page(f"{len(alive)} workers", data)
+    living = [each for each in found.workers if each.expires_at > at]
+    build = doctor.present_build(living)
+    items = tuple(_line(each, at, build) for each in found.workers)
+    mixed = len({each.version for each in living}) > 1
+    data = WorkerList(at, found.now, items, mixed, _builds(living, build), running(present, tasks, at), past)
+    return Page(f"{len(living)} workers", data)
 
 
-def _line(worker: WorkerRecord, at: datetime) -> WorkerLine:
+def _builds(living: Sequence[WorkerRecord], present: str | None) -> tuple[BuildLine, ...]:
+    counts = Counter(each.build for each in living)
+    lines = [BuildLine(name, number, name is not None and name == present) for name, number in counts.items()]
+    return tuple(sorted(lines, key=lambda each: (not each.present, -each.workers, each.name or "")))
+
+
+def worker(site: Site, request: Request) -> Procedure[Page]:
+    """Show one worker and its jobs."""
+    number = request.id
+    found: tuple[WorkerRecord, ...] = yield workers.workers()
+    at: datetime = yield clock.present(site.app.now())
+    record = next((each for each in found if each.id == number), None)
+    if record is None:
+        listed, had = (command(verb, site.reference) for verb in ("workers list", "jobs list"))
+        detail = f"there is no worker {number}, or it has shut down: {listed}; the jobs that it had: {had}"
+        raise Refusal(HTTPStatus.NOT_FOUND, f"{detail} worker:{number}")
+    unstopped: tuple[int, ...] = yield workers.unstopped(number)
+    mine = yield from jobs.read(site, request, Filter(state=State.RUNNING, worker=str(number)))
+    present = doctor.present_build([each for each in found if each.expires_at > at])
+    data = WorkerPage(
+        at=at,
+        worker=_line(record, at, present),
+        tasks=None if record.tasks is None else tuple(sorted(record.tasks)),
+        running=mine.items,
+        before=mine.before or mine.searched_to,
+        unstopped=tuple(map(str, unstopped)),
+        q=f"worker:{number}",
+    )
+    return Page(f"worker {record.name}", data, next={"before": data.before})
+
+
+def _line(worker: WorkerRecord, at: datetime, present: str | None) -> WorkerLine:
+    alive = worker.expires_at > at
     return WorkerLine(
         id=str(worker.id),
         name=worker.name,
-        alive=worker.expires_at > at,
+        alive=alive,
         trouble=worker.trouble,
         busy=worker.running,
         slots=worker.concurrency,
@@ -102,4 +190,11 @@ def _line(worker: WorkerRecord, at: datetime) -> WorkerLine:
         heard_at=worker.heartbeat_at,
         lease_until=worker.expires_at,
         version=worker.version,
+        build=worker.build,
+        is_old=alive and worker.build is not None and worker.build != present,
+        loop_lag_seconds=None if worker.loop_lag_for is None else worker.loop_lag_for.total_seconds(),
+        oldest_job=None if worker.oldest_id is None else str(worker.oldest_id),
+        oldest_seconds=None if worker.oldest_at is None else max(0.0, (at - worker.oldest_at).total_seconds()),
+        unstopped=worker.unstopped,
+        stuck=tuple(each.text for each in doctor.stuck(worker, "APP")) if alive else (),
     )

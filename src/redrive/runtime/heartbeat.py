@@ -6,9 +6,12 @@ with a cancelled job, or the step of a cancelled run, is stopped within a second
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import contextvars
 import math
 import threading
+from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.clock import SystemClock
@@ -31,6 +34,31 @@ MARGIN, LONGEST_MARGIN = 0.1, 1.0
 LAST_WAIT = 1.0
 
 
+class LoopLag:
+    """The time for which the event loop does not run, measured by a call that each heartbeat asks of it."""
+
+    def __init__(self) -> None:
+        try:
+            self._loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            self._loop = None
+        self._asked_at: float | None = None
+        self._answered_at: float | None = None
+
+    def measured(self) -> timedelta | None:
+        """Return how long the last call waits, or has waited, and ask the next one; None before the first."""
+        asked, answered, now = self._asked_at, self._answered_at, SystemClock.monotonic()
+        if self._loop is None or (asked is not None and answered is None):
+            return None if asked is None else timedelta(seconds=now - asked)
+        self._asked_at, self._answered_at = now, None
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._answer)
+        return None if asked is None or answered is None else timedelta(seconds=answered - asked)
+
+    def _answer(self) -> None:
+        self._answered_at = SystemClock.monotonic()
+
+
 class Heartbeat:
     """The thread that writes the heartbeat; without ``supervisor`` failed heartbeats are only logged."""
 
@@ -44,6 +72,7 @@ class Heartbeat:
         self._every = app.terms.heartbeat_every.total_seconds()
         self._lease = app.terms.lease_for.total_seconds()
         self._margin = min(self._lease * MARGIN, LONGEST_MARGIN)
+        self._lag = LoopLag()
         now = SystemClock.monotonic()
         registration.extended(now)
         self._due_at = now + self._every
@@ -121,7 +150,9 @@ class Heartbeat:
         held_before = self._attempts.held()
         began = SystemClock.monotonic()
         number, birth = self._registration.id, self._registration.birth
-        operation = workers.beat(number, self._app.terms.lease_for, birth=birth, now=self._app.now())
+        operation = workers.beat(
+            number, self._app.terms.lease_for, birth=birth, loop_lag_for=self._lag.measured(), now=self._app.now()
+        )
         pulse = self._app.store.run(operation, timeout=self._patience())
         if self._stop.is_set():
             return

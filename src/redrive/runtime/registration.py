@@ -49,6 +49,7 @@ class WorkerRegistration:
         name: str | None = None,
         lock_id: int | None = None,
         lease_for: timedelta | None = None,
+        build: str | None = None,
     ) -> None:
         self.id = 0
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
@@ -64,6 +65,7 @@ class WorkerRegistration:
         self._app = app
         self._concurrency = concurrency
         self._lock_id = lock_id
+        self._build = build
         self._lease_for = lease_for or app.terms.lease_for
 
     async def register(self) -> None:
@@ -94,6 +96,7 @@ class WorkerRegistration:
             process=self._process,
             lock_id=self._lock_id,
             version=__version__,
+            build=self._build,
         )
 
     @property

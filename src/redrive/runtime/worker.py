@@ -81,6 +81,8 @@ class Worker:
         shutdown_timeout: the time in which running handlers may finish after the first `stop`.
         wait: the time in which the database may be unreachable, or read only, at the start, as during a failover; the
             worker tries again until then. Zero for one try.
+        build: names the code, such as a version or a commit; by default the environment variable ``REDRIVE_BUILD``, or
+            else the version of the installed distribution that has the app.
         processes: the largest number of child processes for tasks with ``executor="process"``, each of which runs one
             handler at a time; by default one for each processor that this process may use.
 
@@ -110,6 +112,7 @@ class Worker:
         shutdown_timeout: timedelta = timedelta(seconds=30),
         wait: timedelta = timedelta(seconds=60),
         processes: int | None = None,
+        build: str | None = None,
         clock: Clock | None = None,
     ) -> None:
         if not isinstance(app, App):
@@ -123,13 +126,14 @@ class Worker:
                 "a worker serves the queues of queues=, or all but those of exclude_queues=; give it one of the two"
             )
         _check_name(name)
+        _check_name(build, "the build of a worker")
         _check_span(shutdown_timeout, "shutdown_timeout")
         _check_span(wait, "wait")
         self._app = app
         self._concurrency = concurrency
         self._queues = queues
         self._excluded = exclude_queues or None
-        self._name = name
+        self._name, self._build = name, build
         self._processes = processes
         self._quota = Quota(until_empty=until_empty, left=max_jobs, ended=self._end)
         self._shutdown_timeout = shutdown_timeout
@@ -261,6 +265,9 @@ class Worker:
         if not await self._patiently(notifier.open):
             return
         try:
+            # It needs the code of the app, which is loaded by now.
+            from redrive.runtime.build import build_of
+
             registration = WorkerRegistration(
                 self._app,
                 concurrency=self._concurrency,
@@ -268,6 +275,7 @@ class Worker:
                 excluded=self._excluded,
                 name=self._name,
                 lock_id=notifier.lock_id,
+                build=build_of(self._app, self._build),
             )
             if not await self._patiently(registration.register):
                 return
@@ -494,12 +502,10 @@ def _check_span(span: object, option: str) -> None:
         raise ConfigurationError(f"{option} is a timedelta, zero or more, got {span!r}")
 
 
-def _check_name(name: object) -> None:
+def _check_name(name: object, what: str = "the name of a worker") -> None:
     is_name = isinstance(name, str) and name.strip() and name.isprintable() and len(name) <= LONGEST_NAME
     if name is not None and not is_name:
-        raise ConfigurationError(
-            f"the name of a worker is a text of 1 to {LONGEST_NAME} printable characters, got {name!r}"
-        )
+        raise ConfigurationError(f"{what} is a text of 1 to {LONGEST_NAME} printable characters, got {name!r}")
 
 
 def _check_counts(concurrency: object, max_jobs: object, processes: object) -> None:

@@ -12,11 +12,12 @@ from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Claim, Hold, Process, WorkerRecord
 from redrive.stores.drivers.postgres.settings import parse_url
-from redrive.stores.operations import checks, workers
+from redrive.stores.operations import checks, counters, leases, retention, workers
+from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.workers import Pulse
 from redrive.stores.query import Query, Statements, writes
 from tests import postgres
-from tests.stores.helpers import T0, Harness, failed, new, seconds
+from tests.stores.helpers import FATAL, T0, Harness, failed, new, seconds
 
 
 def all_of(store: Harness) -> tuple[WorkerRecord, ...]:
@@ -40,6 +41,70 @@ def test_a_worker_is_listed_with_its_version(store: Harness):
     store.do(workers.register("host:77", concurrency=1, lease_for=seconds(15), version="1.2.3", now=T0))
 
     assert ["1.2.3"] == [each.version for each in all_of(store)]
+
+
+def test_builds_are_kept_with_their_first_start(store: Harness):
+    """A build is that of the first worker that has it; later ones, and workers without a build, change nothing."""
+    for build in ("1.0", None, "2.0", "1.0"):
+        store.do(workers.register("host:77", concurrency=1, lease_for=seconds(15), build=build, now=store.now))
+        store.wait(10)
+
+    assert ["1.0", None, "2.0", "1.0"] == [each.build for each in all_of(store)]
+    assert [("2.0", T0 + seconds(20)), ("1.0", T0)] == [
+        (each.build, each.first_at) for each in store.do(workers.builds(T0))
+    ]
+    assert ["2.0"] == [each.build for each in store.do(workers.builds(T0 + seconds(1)))]
+
+
+def test_builds_that_no_worker_has_are_forgotten_with_the_counters(store: Harness):
+    """As long as a worker is listed, its build is."""
+    first, second = (
+        store.do(workers.register(name, concurrency=1, lease_for=seconds(15), build=name, now=store.now))
+        for name in ("1.0", "2.0")
+    )
+    store.leave(first)
+    store.wait(1)
+    store.do(retention.forget_workers(left_for=seconds(0), now=store.now))
+    store.do(counters.forget_counters(now=T0 + timedelta(days=4000)))
+
+    assert ["2.0"] == [each.build for each in store.do(workers.builds(T0))]
+    assert [second] == [each.id for each in all_of(store)]
+
+
+def test_a_heartbeat_writes_the_lag_of_the_event_loop(store: Harness):
+    """The last measure counts; a worker that could not measure has none."""
+    number = store.worker()
+    lags = []
+    for lag in (seconds(25), seconds(0.5), None):
+        store.do(workers.beat(number, seconds(15), loop_lag_for=lag, now=store.now))
+        lags.append(all_of(store)[0].loop_lag_for)
+
+    assert [seconds(25), seconds(0.5), None] == lags
+
+
+def test_workers_are_listed_with_their_oldest_attempt(store: Harness):
+    """Without feeders, which run as long as their subscription, and without jobs that have ended."""
+    first, idle = store.worker(), store.worker()
+    feeder = replace(new(), origin="topic:pay/log@0")
+    delivery = replace(new(), origin="topic:pay/log#7")
+    store.take(feeder, worker=first)
+    store.wait(5)
+    oldest = store.take(delivery, worker=first)
+    store.wait(5)
+    store.take(new(), worker=first)
+
+    found = {each.id: (each.oldest_id, each.oldest_at, each.running) for each in all_of(store)}
+    assert {first: (oldest.id, T0 + seconds(5), 3), idle: (None, None, 0)} == found
+
+
+def test_handlers_that_go_on_are_counted(store: Harness):
+    """Those of ended attempts of a worker, each with its job, until they have stopped."""
+    first, second = store.worker(), store.worker()
+    claim = store.take(new(), worker=first)
+    store.do(leases.settle([Ending(claim, FATAL, 0.0, unstopped=True)], now=store.now))
+
+    assert {first: 1, second: 0} == {each.id: each.unstopped for each in all_of(store)}
+    assert ((claim.id,), ()) == (store.do(workers.unstopped(first)), store.do(workers.unstopped(second)))
 
 
 def test_busy_workers_are_counted(store: Harness):

@@ -117,6 +117,49 @@ def test_workers_are_examined(workers: Any, depths: Any, expected: Any):
     assert expected == found("workers", workers=workers, depths=depths)
 
 
+OTHERS = tuple(worker(id=20 + n, name=f"old:{n}", build="0.9", started_at=T0 - seconds(9)) for n in range(LISTED + 1))
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ((worker(loop_lag_for=seconds(9)),), []),
+        (
+            (worker(loop_lag_for=seconds(10)),),
+            ["problem: the event loop of worker 9 (host:1) is blocked since 10s"],
+        ),
+        ((worker(unstopped=1),), ["note: worker 9 (host:1) has 1 handler that goes on after its attempt has ended"]),
+        (
+            (worker(unstopped=2),),
+            ["note: worker 9 (host:1) has 2 handlers that go on after their attempts have ended"],
+        ),
+        ((worker(build="1.0"), worker(id=10, build=None)), []),
+        (
+            (worker(build="1.0"), worker(id=10, name="host:2", build="1.1", started_at=T0 + seconds(9))),
+            ["note: 1 worker runs other code than the build 1.1, which started last: host:1 (1.0)"],
+        ),
+        (
+            (worker(build="1.0"), worker(id=10, name="host:2", build="1.1", expires_at=NOW)),
+            [],
+        ),
+    ],
+)
+def test_workers_that_are_stuck_or_run_old_code_are_named(workers: Any, expected: list[str]):
+    """Blocked event loops, handlers that ignore their end, and builds that are not that of the last start."""
+    vitals = Vitals(NOW, workers=tuple(replace(each, version="1.0") for each in workers))
+    lines = [f"{each.severity}: {each.text}" for each in diagnose(vitals, (), "1.0") if each.check == "workers"]
+
+    assert expected == lines[1:]
+
+
+def test_many_workers_with_old_code_are_counted():
+    """Their names would fill a page."""
+    texts = [text for _, text, _ in found("workers", workers=(worker(build="1.0"), *OTHERS))]
+
+    assert texts[-1].startswith("11 workers run other code than the build 1.0, which started last: old:0 (0.9), old:1")
+    assert texts[-1].endswith(" and 1 more")
+
+
 SILENT = worker(id=3, expires_at=NOW - seconds(30))
 LOST = worker(id=3, expires_at=NOW - seconds(90))
 

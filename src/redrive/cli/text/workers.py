@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from redrive.cli.screen import Grid, say
+from datetime import timedelta
+
+from redrive.cli.screen import Grid, say, utc
+from redrive.cli.text.jobs import jobs
 from redrive.engine.commands import command
 from redrive.engine.explain import span
-from redrive.operate.workers import WorkerLine, WorkerList
+from redrive.operate.jobs import JobList
+from redrive.operate.workers import WorkerLine, WorkerList, WorkerPage
 
 
 def workers(view: WorkerList, app: str) -> None:
@@ -13,13 +17,43 @@ def workers(view: WorkerList, app: str) -> None:
     if not view.items:
         say(f"no worker runs: {command('worker', app)} starts one")
         return
-    table = Grid("id", "worker", "state", "slots", "queues", "tasks", "heartbeat", "version", wide=("state", "queues"))
+    headings = ("id", "worker", "state", "slots", "oldest", "queues", "tasks", "heartbeat", "version", "build")
+    table = Grid(*headings, wide=("state", "queues"))
     for each in view.items:
         slots = f"{each.busy}/{each.slots}"
         tasks = "all" if each.tasks is None else str(each.tasks)
         heard = f"{span(view.at - each.heard_at)} ago"
-        table.add(each.id, each.name, _state(each), slots, _queues(each), tasks, heard, each.version or "-")
+        facts = (slots, _oldest(each), _queues(each), tasks, heard, each.version or "-", _build(each))
+        table.add(each.id, each.name, _state(each), *facts)
     table.show()
+
+
+def worker(view: WorkerPage, app: str) -> None:
+    """Print one worker with the jobs that it runs."""
+    each = view.worker
+    say(f"  {each.name}, {_state(each)}", head=f"worker {each.id}")
+    for sentence in each.stuck:
+        say(sentence)
+    say(f"slots: {each.busy} of {each.slots}; queues: {_queues(each)}")
+    lag = "not known yet" if each.loop_lag_seconds is None else span(timedelta(seconds=each.loop_lag_seconds))
+    say(f"event loop: late by {lag}; oldest attempt: {_oldest(each)}")
+    heard = f"{span(view.at - each.heard_at)} ago"
+    say(f"started {utc(each.started_at)}, heard {heard}, redrive {each.version or '-'}, build {_build(each)}")
+    if view.unstopped:
+        say(f"handlers of jobs that have ended: {', '.join(view.unstopped)}")
+    if view.running:
+        jobs(JobList("", items=view.running))
+    say(f"all jobs that it had: {command('jobs list', app, view.q)}")
+
+
+def _oldest(worker: WorkerLine) -> str:
+    if worker.oldest_job is None or worker.oldest_seconds is None:
+        return "-"
+    return f"{span(timedelta(seconds=worker.oldest_seconds))} (job {worker.oldest_job})"
+
+
+def _build(worker: WorkerLine) -> str:
+    return f"{worker.build or '-'}{' (old)' if worker.is_old else ''}"
 
 
 def _queues(worker: WorkerLine) -> str:
@@ -31,4 +65,6 @@ def _queues(worker: WorkerLine) -> str:
 def _state(worker: WorkerLine) -> str:
     if not worker.alive:
         return "dead"
-    return "alive" if worker.trouble is None else f"in trouble: {worker.trouble}"
+    if worker.trouble is not None:
+        return f"in trouble: {worker.trouble}"
+    return "stuck" if worker.stuck else "alive"

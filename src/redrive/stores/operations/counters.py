@@ -202,11 +202,12 @@ def forget_counters(*, now: datetime | None = None) -> Statements[None]:
 
 
 def forget_before(oldest: datetime) -> Statements[None]:
-    """Delete all that was counted before an instant, as a part of a larger operation."""
+    """Delete all that was counted before an instant, and the builds before it, as a part of a larger operation."""
     yield Query("minutes_drop", {"start": counters.EPOCH, "until": oldest})
     yield Query("depths_forget", {"before": oldest})
     yield Query("error_hours_forget", {"before": oldest})
     yield Query("errors_forget", {"before": oldest})
+    yield Query("builds_forget", {"before": oldest})
 
 
 class ErrorGroup(counters.ErrorLine, gc=False):

@@ -35,6 +35,9 @@ READ = 1_000
 # Crons that start next.
 STARTS = 5
 
+# The time for which the event loop of a worker may not run, and after which health probes restart the worker.
+BLOCKED = timedelta(seconds=10)
+
 # Runs that are named one by one.
 LISTED = 10
 
@@ -300,9 +303,45 @@ def _workers(found: Vitals, version: str, app: str) -> Iterator[Diagnosis]:
     else:
         yield Diagnosis("workers", Severity.NOTE, f"{text}; this is {version}", "finish the deployment")
     for worker in alive:
-        if worker.trouble is not None:
-            text = f"worker {worker.id} ({worker.name}) is in trouble: {worker.trouble}"
-            yield Diagnosis("workers", Severity.PROBLEM, text, "read its log, and restart it")
+        yield from stuck(worker, app)
+    yield from _builds(alive)
+
+
+def stuck(worker: WorkerRecord, app: str) -> Iterator[Diagnosis]:
+    """Yield why a live worker does not do its work."""
+    name = f"worker {worker.id} ({worker.name})"
+    shows = f"{command('workers show', app, str(worker.id))} has its jobs"
+    if worker.trouble is not None:
+        text = f"{name} is in trouble: {worker.trouble}"
+        yield Diagnosis("workers", Severity.PROBLEM, text, "read its log, and restart it")
+    if worker.loop_lag_for is not None and worker.loop_lag_for >= BLOCKED:
+        text = f"the event loop of {name} is blocked since {span(worker.loop_lag_for)}"
+        advice = f"{shows}: an async def handler blocks it; make that a def, which runs in a thread, and restart it"
+        yield Diagnosis("workers", Severity.PROBLEM, text, advice)
+    if worker.unstopped:
+        goes = (
+            "1 handler that goes on after its attempt has"
+            if worker.unstopped == 1
+            else (f"{worker.unstopped} handlers that go on after their attempts have")
+        )
+        advice = f"{shows}: they ignore cancellation or their time limit, and keep their threads until it is restarted"
+        yield Diagnosis("workers", Severity.NOTE, f"{name} has {goes} ended", advice)
+
+
+def present_build(workers: Sequence[WorkerRecord]) -> str | None:
+    """Return the build of the worker that started last; None if no worker has one."""
+    return max(((each.started_at, each.id, each.build) for each in workers if each.build), default=(None,))[-1]
+
+
+def _builds(alive: Sequence[WorkerRecord]) -> Iterator[Diagnosis]:
+    present = present_build(alive)
+    old = [each for each in alive if each.build is not None and each.build != present]
+    if old:
+        names = ", ".join(f"{each.name} ({each.build})" for each in old[:LISTED])
+        more = "" if len(old) <= LISTED else f" and {len(old) - LISTED} more"
+        run = "1 worker runs" if len(old) == 1 else f"{len(old)} workers run"
+        text = f"{run} other code than the build {present}, which started last: {names}{more}"
+        yield Diagnosis("workers", Severity.NOTE, text, "finish the deployment, or restart them")
 
 
 def _leases(found: Vitals, app: str) -> Iterator[Diagnosis]:

@@ -46,6 +46,7 @@ class Registrant(msgspec.Struct, frozen=True, gc=False):
         process: by which other workers see that it is dead; None without one of its own.
         lock_id: the lock that its session holds in the database, to the same end.
         version: that of its redrive.
+        build: of its code.
     """
 
     name: str
@@ -57,6 +58,14 @@ class Registrant(msgspec.Struct, frozen=True, gc=False):
     process: Process | None = None
     lock_id: int | None = None
     version: str | None = None
+    build: str | None = None
+
+
+class Build(msgspec.Struct, frozen=True, gc=False):
+    """A build of the code, and the first start of a worker that had it."""
+
+    build: str
+    first_at: datetime
 
 
 class Renewed(msgspec.Struct, frozen=True, gc=False):
@@ -87,10 +96,11 @@ def register(
     process: Process | None = None,
     lock_id: int | None = None,
     version: str | None = None,
+    build: str | None = None,
     now: datetime | None = None,
 ) -> Statements[int]:
     """Register a worker, and return its id, which is never used again; see `Registrant` for the arguments."""
-    given = Registrant(name, concurrency, lease_for, queues, excluded, tasks, process, lock_id, version)
+    given = Registrant(name, concurrency, lease_for, queues, excluded, tasks, process, lock_id, version, build)
     return (yield from _insert(given, now, is_locked=lock_id is not None, alone=True))
 
 
@@ -110,7 +120,7 @@ def _insert(
     host, pid, birth = (process.host, process.pid, process.birth) if process else (None, None, None)
     params = {"name": given.name, "concurrency": given.concurrency, "salt": salt, "bits": SALT_BITS}
     params |= ClaimFilter(given.queues, given.tasks, given.excluded).parameters
-    params |= {"host": host, "pid": pid, "birth": birth, "version": given.version}
+    params |= {"host": host, "pid": pid, "birth": birth, "version": given.version, "build": given.build}
     params |= {"lock_id": given.lock_id, "is_locked": is_locked, "now": now, "lease_for": given.lease_for}
     number: int = (yield Query("worker_insert", params, own=alone))[0][0]
     return number
@@ -156,15 +166,23 @@ def renew(
 
 @writes
 def beat(
-    worker_id: int, lease_for: timedelta, *, birth: str | None = None, now: datetime | None = None
+    worker_id: int,
+    lease_for: timedelta,
+    *,
+    birth: str | None = None,
+    loop_lag_for: timedelta | None = None,
+    now: datetime | None = None,
 ) -> Statements[Pulse]:
     """Extend the lease of a worker, and never shorten it; ``birth`` is that of its process.
+
+    ``loop_lag_for`` is the time for which its event loop has not run.
 
     Raise `ValueError` if `lease_for` is not positive.
     """
     if lease_for <= timedelta(0):
         raise ValueError(f"a heartbeat must extend the lease by more than nothing, got {lease_for}")
-    alive = yield Query("heartbeat", {"id": worker_id, "birth": birth, "now": now, "lease_for": lease_for})
+    params = {"id": worker_id, "birth": birth, "now": now, "lease_for": lease_for, "loop_lag_for": loop_lag_for}
+    alive = yield Query("heartbeat", params)
     return (yield from _pulse(worker_id, alive=bool(alive)))
 
 
@@ -252,3 +270,15 @@ def end_stuck(silent_for: timedelta = STUCK) -> Statements[int]:
 def workers() -> Statements[tuple[WorkerRecord, ...]]:
     """Return the workers that have not left, oldest first; those past ``expires_at`` count as dead."""
     return tuple((yield Query("workers", into=WorkerRecord)))
+
+
+@reads
+def builds(since: datetime) -> Statements[tuple[Build, ...]]:
+    """Return the builds of the code with a first start since an instant, the latest first."""
+    return tuple((yield Query("builds", {"since": since}, into=Build)))
+
+
+@reads
+def unstopped(worker_id: int) -> Statements[tuple[int, ...]]:
+    """Return the jobs of the handlers of a worker that go on although their attempts have ended."""
+    return tuple(row[0] for row in (yield Query("unstopped_of", {"worker_id": worker_id})))

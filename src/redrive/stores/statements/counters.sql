@@ -339,3 +339,9 @@ UPDATE redrive_errors
 SET muted_at = :muted_at::timestamptz, muted_until = :muted_until::timestamptz
 WHERE fingerprint = :fingerprint::text
 RETURNING fingerprint
+
+-- name: builds_forget
+-- Delete the builds before an instant that no worker has.
+-- both
+DELETE FROM redrive_builds
+WHERE first_at < :before::timestamptz AND NOT EXISTS (SELECT FROM redrive_workers WHERE build = redrive_builds.build)

@@ -20,35 +20,56 @@
 -- sqlite
 UPDATE redrive_sequences SET value = value + 1 WHERE name = 'worker'
 
+-- fragment: worker_build
+-- Insert the build of a worker with the first start of one that has it.
+-- sqlite
+INSERT INTO redrive_builds (build, first_at) SELECT :build, :now WHERE :build IS NOT NULL ON CONFLICT (build) DO NOTHING
+
 -- name: worker_insert
 -- Register a worker under the next number, and return its id: the number, or with a salt the number and the salt below it.
 -- first: worker_number
+-- first: worker_build
 -- postgres
+WITH known AS (
+    INSERT INTO redrive_builds (build, first_at)
+    SELECT :build::text, coalesce(:now::timestamptz, now) FROM redrive_clock WHERE :build::text IS NOT NULL
+    ON CONFLICT (build) DO NOTHING
+)
 INSERT INTO redrive_workers (
     id, name, host, pid, birth, lock_id, locked_in, concurrency, queues, excluded, tasks, started_at, heartbeat_at,
-    expires_at, version
+    expires_at, version, build
 )
 SELECT
     CASE WHEN :salt::bigint IS NULL THEN taken.number ELSE (taken.number << :bits::integer) | :salt END,
     :name::text, :host::text, :pid::bigint, :birth::text, :lock_id::integer,
     CASE WHEN :is_locked::boolean THEN pg_postmaster_start_time() END, :concurrency::integer,
     :queues::text[], :excluded::text[], :tasks::text[], clock.now, clock.now, clock.now + :lease_for::interval,
-    :version::text
+    :version::text, :build::text
 FROM (SELECT coalesce(:now::timestamptz, now) AS now FROM redrive_clock OFFSET 0) AS clock,
     (SELECT nextval('redrive_worker_ids') AS number OFFSET 0) AS taken
 RETURNING id
 -- sqlite
 INSERT INTO redrive_workers (
     id, name, host, pid, birth, lock_id, concurrency, queues, excluded, tasks, started_at, heartbeat_at, expires_at,
-    version
+    version, build
 )
 SELECT
     CASE WHEN :salt IS NULL THEN value ELSE (value << :bits) | :salt END,
     :name, :host, :pid, :birth, :lock_id, :concurrency, :queues, :excluded, :tasks, :now, :now, :now + :lease_for,
-    :version
+    :version, :build
 FROM redrive_sequences
 WHERE name = 'worker'
 RETURNING id
+
+-- name: builds
+-- Return the builds since an instant, the latest first.
+-- both
+SELECT build, first_at FROM redrive_builds WHERE first_at >= :since::timestamptz ORDER BY first_at DESC, build
+
+-- name: unstopped_of
+-- Return the jobs of the handlers of a worker that go on although their attempts have ended.
+-- both
+SELECT job_id FROM redrive_unstopped WHERE worker_id = :worker_id::bigint ORDER BY job_id
 
 -- name: heartbeat
 -- Extend the lease of a worker from the present instant, and never shorten it; return its id if it is registered.
@@ -66,6 +87,7 @@ UPDATE redrive_workers AS worker SET
         ELSE locked_in
     END,
     expires_at = greatest(expires_at, clock.now + :lease_for::interval),
+    loop_lag_for = :loop_lag_for::interval,
     resumed_at = CASE WHEN 3 * (clock.now - heartbeat_at) >= 2 * :lease_for THEN clock.now ELSE resumed_at END
 FROM (SELECT coalesce(:now::timestamptz, now) AS now FROM redrive_clock) AS clock
 WHERE id = :id::bigint AND stopped_at IS NULL AND birth IS NOT DISTINCT FROM :birth::text
@@ -74,6 +96,7 @@ RETURNING id
 UPDATE redrive_workers SET
     heartbeat_at = :now,
     expires_at = max(expires_at, :now + :lease_for),
+    loop_lag_for = :loop_lag_for,
     resumed_at = CASE WHEN 3 * (:now - heartbeat_at) >= 2 * :lease_for THEN :now ELSE resumed_at END
 WHERE id = :id AND stopped_at IS NULL AND birth IS :birth
 RETURNING id
@@ -164,15 +187,31 @@ WHERE activity.datname = current_database() AND activity.usename = current_user
 -- sqlite
 SELECT NULL WHERE :silent_for IS NULL
 
+-- fragment: worker_columns
+-- What a worker registers, what it does, and its oldest attempt; feeders run as long as their subscription.
+-- both
+    id, name, host, pid, birth, lock_id, concurrency, queues, tasks, started_at, heartbeat_at, expires_at, stopped_at,
+    trouble, version, excluded, build, loop_lag_for,
+    (SELECT count(*) FROM redrive_jobs WHERE state = 'running' AND worker_id = worker.id) AS running,
+    (SELECT count(*) FROM redrive_unstopped WHERE worker_id = worker.id) AS unstopped,
+    (
+        SELECT id FROM redrive_jobs
+        WHERE state = 'running' AND worker_id = worker.id AND (origin IS NULL OR origin NOT LIKE 'topic:%@%')
+        ORDER BY claimed_at, id
+        LIMIT 1
+    ) AS oldest_id,
+    (
+        SELECT min(claimed_at) FROM redrive_jobs
+        WHERE state = 'running' AND worker_id = worker.id AND (origin IS NULL OR origin NOT LIKE 'topic:%@%')
+    ) AS oldest_at,
+
 -- name: workers
 -- Return the workers that have not left, their running jobs, and whether the session of each still holds its lock.
 -- No session of SQLite holds a lock.
 -- transaction: none
 -- postgres
 SELECT
-    id, name, host, pid, birth, lock_id, concurrency, queues, tasks, started_at, heartbeat_at, expires_at, stopped_at,
-    trouble, version, excluded,
-    (SELECT count(*) FROM redrive_jobs WHERE state = 'running' AND worker_id = worker.id) AS running,
+-- include worker_columns
     -- A lock that was taken in an earlier life of the server, or on the one before it, has ended with it.
     CASE WHEN lock_id IS NOT NULL AND locked_in = pg_postmaster_start_time() THEN
 -- include lock_held
@@ -182,9 +221,7 @@ WHERE stopped_at IS NULL
 ORDER BY id
 -- sqlite
 SELECT
-    id, name, host, pid, birth, lock_id, concurrency, queues, tasks, started_at, heartbeat_at, expires_at, stopped_at,
-    trouble, version, excluded,
-    (SELECT count(*) FROM redrive_jobs WHERE state = 'running' AND worker_id = worker.id) AS running,
+-- include worker_columns
     NULL AS locked
 FROM redrive_workers AS worker
 WHERE stopped_at IS NULL

@@ -56,10 +56,18 @@ CREATE TABLE redrive_workers (
     resumed_at timestamptz,               -- its first heartbeat after a long silence
     trouble text,                         -- its background tasks that fail because of a defect, with the errors
     version text,                         -- the version of its redrive
+    build text,                           -- of its code
+    loop_lag_for interval,                -- the time for which its event loop had not run at its last heartbeat
     CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens the lease
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
 
 CREATE INDEX redrive_workers_present ON redrive_workers (id) WHERE stopped_at IS NULL;
+
+-- The builds of the code, each with the first start of a worker that had it, for charts.
+CREATE TABLE redrive_builds (
+    build text COLLATE "C" PRIMARY KEY,
+    first_at timestamptz NOT NULL
+);
 
 -- Handlers that continue after their attempts have ended: cancelled ones that have not stopped yet, and threads beyond
 -- their timeout. They occupy slots of their queues until they have stopped or their worker is removed.

@@ -47,8 +47,16 @@ CREATE TABLE redrive_workers (
     resumed_at INTEGER,                   -- its first heartbeat after a long silence
     trouble TEXT,                         -- its background tasks that fail because of a defect, with the errors
     version TEXT,                         -- the version of its redrive
+    build TEXT,                           -- of its code
+    loop_lag_for INTEGER,                 -- the time for which its event loop had not run at its last heartbeat
     CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens the lease
 ) STRICT;
+
+-- The builds of the code, each with the first start of a worker that had it, for charts.
+CREATE TABLE redrive_builds (
+    build TEXT PRIMARY KEY,
+    first_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- Handlers that continue after their attempts have ended: cancelled ones that have not stopped yet, and threads beyond
 -- their timeout. They occupy slots of their queues until they have stopped or their worker is removed.
