@@ -146,12 +146,12 @@ def test_schedules_are_listed_with_their_next_and_last_occurrence(shown: Callabl
 def test_schedules_that_the_code_no_longer_declares_are_listed(worked: ModuleType, shown: Callable[..., str]):
     """List schedules that the code no longer declares, marked as such."""
     worked.app.tasks.pop("night")
-    worked.prices.pause()
+    worked.prices.pause(actor="ann")
     _, lost, paused = shown("list").splitlines()
 
     assert "30 3 * * * in Europe/Kyiv" == cells(lost)[2]
     assert "not in the code of this app" == cells(lost)[4]
-    assert ["-", "paused since 2026-03-29 12:00:00 UTC"] == cells(paused)[3:5]
+    assert ["-", "paused since 2026-03-29 12:00:00 UTC by ann"] == cells(paused)[3:5]
 
 
 def test_schedules_of_a_newer_redrive_are_listed(worked: ModuleType, shown: Callable[..., str]):
@@ -326,7 +326,7 @@ def test_an_item_that_was_given_up_is_updated(
 @pytest.mark.usefixtures("worked")
 def test_a_schedule_is_paused_and_resumed(shown: Callable[..., str], parsed: Callable[..., list[dict[str, Any]]]):
     """Print the new state after pause and resume."""
-    assert "cron night: paused since 2026-03-29 12:00:00 UTC\n" == shown("pause", "night")
+    assert "cron night: paused since 2026-03-29 12:00:00 UTC by ann\n" == shown("pause", "night", "--actor", "ann")
     assert "cron night: active\n" == shown("resume", "night")
     assert ["refresh prices is paused"] == [each["note"] for each in parsed("pause", "prices")]
     assert "refresh prices: active\n" == shown("resume", "prices")

@@ -29,7 +29,7 @@ from redrive.runtime.worker import Worker
 from redrive.stores.operations import counters, workers
 from redrive.web import Account, NoAuth, Payloads, Role, User, Users, create_app, hash_password, hash_token
 from redrive.web.reading import LARGEST
-from tests.web.client import Client
+from tests.web.client import Client, Operator
 
 CANARY = "canary-4242424242"
 HOSTILE = "<script>alert('x')</script>\"'&\x1b[31m"
@@ -136,8 +136,15 @@ def _filled() -> Iterator[redrive.App]:
     mail.options(delay="1h", tags=["late"]).enqueue("later")
     app.queue("mail/out").pause(actor=HOSTILE)
     app.operations.start(app.operations.preview("cancel", redrive.Filter(queue=HOSTILE), why=HOSTILE), actor=HOSTILE)
+    _register(app)
     yield app
     app.close()
+
+
+def _register(app: redrive.App) -> None:
+    """Register a worker that serves nothing which has jobs."""
+    names = {"build": HOSTILE, "tasks": [HOSTILE], "queues": [HOSTILE]}
+    app.store.run(workers.register(HOSTILE, concurrency=1, lease_for=timedelta(days=1), **names))
 
 
 def _client(app: redrive.App, auth: Any = USERS, headers: dict[str, str] | None = None, **settings: Any) -> Client:
@@ -182,6 +189,8 @@ PAGES = [
     "/health",
     "/jobs",
     "/jobs?q=state:dead",
+    "/find",
+    "/find?q=card",
     "/jobs/1",
     "/jobs/2",
     "/jobs/5",
@@ -194,6 +203,7 @@ PAGES = [
     "/tasks/charge",
     "/problems/JobNotFound",
     "/workers",
+    "/workers/3",
     "/schedules",
     "/schedules/nightly",
     "/schedules/nightly/calendar",
@@ -522,6 +532,25 @@ def test_a_queue_is_resumed_and_limited(app: redrive.App, client: Client):
         settings.per_partition,
         str(settings.rate),
     )
+
+
+def test_who_paused_is_in_the_views_of_queue_and_schedule(app: redrive.App):
+    """The views have the operator and the time of a pause, and the audit log of one thing has its changes."""
+    operator = Operator(app)
+    operator.act("/queues/slow", action="pause")
+    operator.act("/schedules/nightly", action="pause")
+    queue, schedule = operator.read("/queues/slow")["load"], operator.read("/schedules/nightly")
+
+    assert ("local via web", True) == (queue["paused_by"], queue["paused_at"] is not None)
+    assert "local via web" == schedule["line"]["paused_by"]
+    assert ["pause", "trigger"] == [each["action"] for each in schedule["acts"]]
+    assert [("local via web", "queue")] == [
+        (each["actor"], each["action"]) for each in operator.read("/audit?about=queue:slow")["items"]
+    ]
+    assert "schedule:nightly" == operator.read("/audit?about=schedule:nightly")["about"]
+    assert 400 == operator.get("/api/v1/audit?about=nightly").status_code
+    operator.act("/schedules/nightly", action="resume")
+    assert None is operator.read("/schedules/nightly")["line"]["paused_by"]
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,9 @@ MOST = 8
 FILLED = [
     "/?span=90d",
     "/jobs?q=state:dead+task:charge+tag:late&before=9&limit=1",
+    "/find?q=state:dead&before=9&limit=1",
     "/errors?task=charge&dead=1&limit=1",
+    "/workers/3?before=9&limit=1",
     "/queues?span=8h",
     "/queues/mail/out?span=90d",
     "/workers?span=3d",
@@ -55,6 +57,7 @@ FILLED = [
     "/operations/preview?q=state:dead&action=redrive&queue=mail",
     "/operations/preview?q=state:ready&action=repolicy",
     "/audit?before=9&limit=1",
+    "/audit?about=queue:mail",
     "/topics/receipts/send/move?to=end",
     "/topics/receipts/send/move?to=1",
     "/topics/receipts/send/move?to=2020-01-01T00:00:00Z",

@@ -137,12 +137,15 @@ def _operate(
 def audit(
     app: Target,
     *,
+    about: Annotated[
+        str | None, typer.Option(help="Only about this, such as queue:mail, schedule:nightly, job:17.")
+    ] = None,
     before: Annotated[int | None, typer.Option(min=1, help="Only lines with a smaller id.")] = None,
     limit: Limit = 50,
     json: AsJson = False,
 ) -> None:
-    """Show the actions of operators on jobs and queues, newest first."""
-    show(app, "jobs audit", text.audit, json=json, before=before, limit=limit)
+    """Show the actions of operators, newest first: all of them, or those about one thing."""
+    show(app, "jobs audit", text.audit, json=json, about=about, before=before, limit=limit)
 
 
 def _demanded(where: Filter, limit: int) -> Filter:

@@ -90,6 +90,7 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     """The settings of a queue.
 
     Attributes:
+        paused_by: the operator who paused it; None if the code did.
         concurrency: concurrent attempts in all workers together; None for no limit.
         per_partition: concurrent attempts of each partition.
         rate_count: starts within any span of ``rate_for``.
@@ -108,6 +109,7 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     aging_for: timedelta | None = None
     turn: str | None = None
     changed_at: datetime | None = None
+    paused_by: str | None = None
 
     @property
     def rate(self) -> Rate | None:
@@ -158,6 +160,7 @@ class QueueChange(msgspec.Struct, frozen=True, gc=False):
             changes["rate_for"] = None if self.rate is None else self.rate.span
         if self.paused is not UNSET:
             changes["paused_at"] = (settings.paused_at or at) if self.paused else None
+            changes["paused_by"] = settings.paused_by if self.paused else None
         return replace(settings, **changes)
 
 

@@ -138,6 +138,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
     """A schedule as the database keeps it.
 
     Attributes:
+        paused_by: the operator who paused it.
         resumed_at: when it was last resumed; occurrences planned before are left out.
         next_at: the next occurrence of a cron.
         job_id: the job that the cron made last.
@@ -156,6 +157,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
     job_id: int | None
     queued_at: datetime | None
     created: bool = False
+    paused_by: str | None = None
 
     @property
     def definition(self) -> Definition | None:

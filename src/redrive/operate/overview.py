@@ -36,6 +36,7 @@ class QueueLoad(msgspec.Struct, frozen=True, gc=False):
         slots: the attempts that live workers which serve it may run at once, also of other queues.
         workers: the live workers that serve it.
         paused_at: since when it is paused.
+        paused_by: who has paused it; None if the code did.
         limits: in words; empty without any.
         pace: what ended within the span of the charts; None if nothing did, and for all queues together.
     """
@@ -51,6 +52,7 @@ class QueueLoad(msgspec.Struct, frozen=True, gc=False):
     workers: int
     slots: int
     paused_at: datetime | None
+    paused_by: str | None
     limits: tuple[str, ...]
     pace: Pace | None = None
 
@@ -181,6 +183,7 @@ def load_of(found: Vitals, name: str | None, pace: Pace | None = None) -> QueueL
         workers=len(serving),
         slots=sum(worker.concurrency for worker in serving),
         paused_at=settings.paused_at,
+        paused_by=settings.paused_by,
         limits=tuple(_limits(settings)),
         pace=pace,
     )

@@ -20,7 +20,8 @@ from redrive.engine.occurrence import Occurrence, OccurrenceOutcome
 from redrive.engine.origin import Kind
 from redrive.engine.records import Count
 from redrive.engine.recurring import CronDefinition, RefreshDefinition
-from redrive.operate import outcomes
+from redrive.operate import audit, outcomes
+from redrive.operate.audit import AuditLine
 from redrive.operate.charts.svg import Picture
 from redrive.operate.exchange import Form, Moved, Named, Note, Page, Request, Site, path_to, read_instant
 from redrive.operate.outcomes import Month, MonthMark
@@ -192,6 +193,7 @@ class ScheduleLine(msgspec.Struct, frozen=True, gc=False):
         when: its pattern with the time zone, or the first sentence of its policy.
         words: the pattern in words; None for a refresh.
         due_at: when its next occurrence or item is due; None if nothing is planned, or it is paused.
+        paused_by: who has paused it.
         next: the next occurrences of a cron; of a paused one as if it were resumed now.
         remarks: why it may not start anything, besides a pause.
         last: the latest decision about a cron, and what became of its job.
@@ -207,6 +209,7 @@ class ScheduleLine(msgspec.Struct, frozen=True, gc=False):
     due_at: datetime | None
     next: tuple[datetime, ...]
     paused_at: datetime | None
+    paused_by: str | None
     remarks: tuple[str, ...]
     created: bool
     last: OccurrenceLine | None = None
@@ -247,6 +250,7 @@ class CronPage(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="cro
         latest: those of which the outcomes are summed up, at most 60.
         month: a month of its occurrences; None if this version cannot read its pattern.
         dead_q: the filter of its dead jobs that were not caught.
+        acts: what operators last did to it.
         before: the parameter ``before`` of the next page; None on the last page.
         remedy: the command that ends its pause; None if it is not paused.
     """
@@ -264,6 +268,7 @@ class CronPage(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="cro
     month: Month | None
     before: str | None
     remedy: str | None
+    acts: tuple[AuditLine, ...]
     dead_q: str
 
     def clock(self, at: datetime) -> str:
@@ -319,6 +324,7 @@ class RefreshPage(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="
         items: all items, by key.
         after: the parameter ``after`` of the next page of these; None on the last page.
         remedy: the command that ends its pause; None if it is not paused.
+        acts: what operators last did to it.
     """
 
     at: datetime
@@ -333,6 +339,7 @@ class RefreshPage(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="
     items: tuple[ItemLine, ...]
     after: str | None
     remedy: str | None
+    acts: tuple[AuditLine, ...]
 
 
 def schedule_list(site: Site, request: Request) -> Procedure[Page]:
@@ -379,6 +386,7 @@ def line(
         due_at=seen.due_at,
         next=tuple(itertools.islice(seen.ahead(at), ahead)),
         paused_at=seen.paused_at,
+        paused_by=None if seen.row is None else seen.row.paused_by,
         remarks=seen.remarks,
         created=seen.created,
         last=went[0] if went else None,
@@ -491,6 +499,7 @@ def _cron(site: Site, seen: ScheduleView, request: Request, at: datetime) -> Pro
         before=past[-1].occurs_at.isoformat() if len(found) > limit else None,
         remedy=seen.remedy(site.reference),
         dead_q=_dead(went),
+        acts=(yield from audit.latest(f"schedule:{seen.name}")),
     )
     number = data.line.outcomes.deaths_in_row if data.line.outcomes is not None else 0
     title = f"({number} dead in a row) {seen.name}" if number else f"cron {seen.name}"
@@ -539,6 +548,7 @@ def _refresh(site: Site, seen: ScheduleView, request: Request, at: datetime) -> 
         items=tuple(map(_item, found[:limit])),
         after=_last(found, limit),
         remedy=seen.remedy(site.reference),
+        acts=(yield from audit.latest(f"schedule:{seen.name}")),
     )
     number = 0 if data.line.troubled is None else data.line.troubled.value
     title = f"({data.line.troubled} in trouble) {seen.name}" if number else f"refresh {seen.name}"

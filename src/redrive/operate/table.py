@@ -310,7 +310,7 @@ ROWS: Final = (
         data=operations.Begun,
     ),
     _view("", "/problems/{name}", problems.problem_type, "problem_type.html", problems.ProblemType),
-    _view("jobs audit", "/audit", audit.audit_list, "audit.html", audit.AuditList, Newest, items="items"),
+    _view("jobs audit", "/audit", audit.audit_list, "audit.html", audit.AuditList, audit.AuditQuery, items="items"),
 )
 
 

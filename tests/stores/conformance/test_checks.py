@@ -258,7 +258,10 @@ def test_a_cron_with_a_job_of_another_origin_is_found(store: Harness):
     """If the latest job of a cron has another origin, that is a finding."""
     clockwork = recurring(store)
     other = store.put()
-    row = {name: getattr(clockwork.schedule(), name) for name in ("name", "paused_at", "resumed_at", "next_at")}
+    row = {
+        name: getattr(clockwork.schedule(), name)
+        for name in ("name", "paused_at", "paused_by", "resumed_at", "next_at")
+    }
     clockwork.ask(Query("schedule_move", row | {"job_id": other, "queued_at": None}))
     (finding,) = store.do(checks.check()).findings
 

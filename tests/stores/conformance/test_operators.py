@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from redrive.engine.frozen import freeze
 from redrive.engine.lifecycle import State
+from redrive.engine.queue import QueueChange
 from redrive.engine.records import AttemptOutcome, Filter, Hold
 from redrive.errors import IllegalMove
 from redrive.policy import Policy
-from redrive.stores.operations import admin, audit, redriving
+from redrive.stores.operations import admin, audit, queues, redriving
 from redrive.stores.operations.admin import BulkResult
 from tests.stores.helpers import Harness, failed, new, seconds
 
@@ -80,3 +82,42 @@ def test_waiting_jobs_get_another_policy(store: Harness):
     again = store.take()
     assert seconds(10) == store.end(again, failed()).last_delay
     assert () == store.do(redriving.repolicy(Filter(), {"send": present}, now=store.now)).ids
+
+
+def test_the_audit_log_is_read_about_one_thing(store: Harness):
+    """A job, a queue or a schedule has its own entries; a change of several jobs is about none of them."""
+    first, second = store.enqueue(new(delay=9), new(delay=9))
+    store.do(queues.change("mail", QueueChange(paused=True), actor="ann", now=store.now))
+    store.do(admin.cancel(first, actor="bob", now=store.now))
+    store.do(admin.cancel_all(Filter(ids=(second,)), actor="cid", now=store.now))
+    store.enqueue(new(delay=9), new(delay=9))
+    store.do(admin.cancel_all(Filter(), actor="dot", now=store.now))
+    store.do(queues.change("mail", QueueChange(paused=False), actor="eve", now=store.now))
+
+    def about(thing: str, **more: int) -> list[str]:
+        """Return the actors of the entries about a thing, newest first."""
+        return [each.actor for each in store.do(audit.audit(about=thing, **more))]
+
+    assert ["eve", "ann"] == about("queue:mail")
+    assert ["ann"] == about("queue:mail", before_id=store.do(audit.audit(about="queue:mail"))[0].id)
+    assert ["eve"] == about("queue:mail", limit=1)
+    assert ["bob"] == about(f"job:{first}")
+    assert ["cid"] == about(f"job:{second}")
+    assert [] == about("queue:other") == about("job:3")
+    assert 5 == len(store.do(audit.audit()))
+
+
+def test_a_pause_of_a_queue_has_its_actor(store: Harness):
+    """It is that of the first pause, a limit changes nothing, and the end of the pause takes it away."""
+    seen = []
+    for paused, actor in ((True, "ann"), (True, "bob"), (UNSET, "cid"), (False, "dot"), (True, "eve")):
+        change = QueueChange(concurrency=3) if paused is UNSET else QueueChange(paused=paused)
+        seen.append(store.do(queues.change("mail", change, actor=actor, now=store.now)).paused_by)
+
+    assert ["ann", "ann", "ann", None, "eve"] == seen
+    assert "eve" == store.do(queues.settings("mail")).paused_by
+    store.do(queues.declare({"code": QueueChange(paused=True)}, now=store.now))
+    assert (True, None) == (
+        (found := store.do(queues.settings("code"))).paused_at is not None,
+        found.paused_by,
+    )

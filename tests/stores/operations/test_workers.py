@@ -34,6 +34,7 @@ def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
         "lock_id": None,
         "is_locked": False,
         "version": None,
+        "build": None,
         "now": None,
         "lease_for": seconds(15),
     } == asked[0].params

@@ -44,13 +44,20 @@ class Database:
     def __init__(self, app: AppProtocol) -> None:
         self._app = app
 
-    def audit(self, *, before_id: int | None = None, limit: int = 100) -> tuple[AuditEntry, ...]:
-        """Read at most ``limit`` lines of the audit log with ids below ``before_id``, newest first."""
-        return self._app.store.run(audit.audit(before_id=before_id, limit=limit))
+    def audit(
+        self, *, before_id: int | None = None, about: str | None = None, limit: int = 100
+    ) -> tuple[AuditEntry, ...]:
+        """Read at most ``limit`` lines of the audit log with ids below ``before_id``, newest first.
 
-    async def aaudit(self, *, before_id: int | None = None, limit: int = 100) -> tuple[AuditEntry, ...]:
+        ``about`` is the one thing that was changed, such as ``queue:mail``, ``schedule:nightly`` or ``job:17``.
+        """
+        return self._app.store.run(audit.audit(before_id=before_id, about=about, limit=limit))
+
+    async def aaudit(
+        self, *, before_id: int | None = None, about: str | None = None, limit: int = 100
+    ) -> tuple[AuditEntry, ...]:
         """Read the audit log; see `audit`."""
-        return await self._app.store.arun(audit.audit(before_id=before_id, limit=limit))
+        return await self._app.store.arun(audit.audit(before_id=before_id, about=about, limit=limit))
 
     def verify(self, *, limit: int = 100) -> tuple[Finding, ...]:
         """Check the invariants of the engine over the whole database, and return the violations, at most ``limit``.

@@ -42,4 +42,5 @@ def settings(view: QueuePage) -> None:
 
 
 def _state(each: QueueLoad) -> str:
-    return "open" if each.paused_at is None else f"paused since {utc(each.paused_at)}"
+    by = "" if each.paused_by is None else f" by {each.paused_by}"
+    return "open" if each.paused_at is None else f"paused since {utc(each.paused_at)}{by}"

@@ -59,7 +59,8 @@ def headline(view: CronPage | RefreshPage) -> None:
 
 def _state(each: ScheduleLine) -> str:
     """Return whether a schedule starts anything."""
-    paused = () if each.paused_at is None else (f"paused since {utc(each.paused_at)}",)
+    by = "" if each.paused_by is None else f" by {each.paused_by}"
+    paused = () if each.paused_at is None else (f"paused since {utc(each.paused_at)}{by}",)
     return ", ".join((*each.remarks, *paused)) or "active"
 
 

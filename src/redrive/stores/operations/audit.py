@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
-from redrive.engine.records import AuditEntry, Filter
+from redrive.engine.records import NEWEST, AuditEntry, Filter
 from redrive.stores.query import Query, Statements, reads
 
 # The default actor.
@@ -14,6 +16,25 @@ UNKNOWN = "unknown"
 
 # The actor of changes that redrive makes by itself.
 SYSTEM = "redrive"
+
+# The action on the settings of a queue; others have a queue as the one to which jobs go.
+QUEUE = "queue"
+
+# The actions on a run, and on those that it has called.
+OF_A_RUN = frozenset({"cancel_run"})
+
+# The details that name a thing, by its kind.
+_THINGS = (
+    ("schedule", ("schedule",)),
+    ("machine", ("machine", "key")),
+    ("machine", ("machine",)),
+    ("topic", ("topic", "subscription")),
+    ("topic", ("topic",)),
+    ("group", ("group",)),
+)
+
+# The longest name of a thing, in UTF-8: an entry of an index of PostgreSQL has at most 2704 bytes.
+LONGEST = 2_500
 
 # The action that computes times again after the clock was set back.
 CLOCK_SET_BACK = "clock_set_back"
@@ -26,8 +47,25 @@ def record(at: datetime, actor: str, action: str, **details: object) -> Statemen
     """
     given = {name: value for name, value in details.items() if value is not None}
     text = msgspec.json.encode(given).decode()
-    part_of = {"operation_id": given.get("operation")}
+    part_of = {"operation_id": given.get("operation"), "about": about(action, given)}
     yield Query("audit_insert", {"at": at, "actor": actor, "action": action, "details": text, **part_of})
+
+
+def about(action: str, details: Mapping[str, Any]) -> str | None:
+    """Return the one thing that a change is about, such as ``queue:mail``; None for several, and for the whole."""
+    if action == QUEUE:
+        return _named("queue", details["queue"])
+    for kind, names in _THINGS:
+        if all(name in details for name in names):
+            return _named(kind, *(details[name] for name in names))
+    ids = details.get("ids", ())
+    # The runs that a run has called were started later.
+    return f"job:{ids[0]}" if len(ids) == 1 or (ids and action in OF_A_RUN) else None
+
+
+def _named(kind: str, *names: str) -> str | None:
+    text = f"{kind}:{'/'.join(names)}"
+    return text if len(text.encode()) <= LONGEST else None
 
 
 def conditions(wanted: Filter) -> dict[str, object]:
@@ -36,6 +74,11 @@ def conditions(wanted: Filter) -> dict[str, object]:
 
 
 @reads
-def audit(*, before_id: int | None = None, limit: int = 100) -> Statements[tuple[AuditEntry, ...]]:
-    """Return entries before `before_id`, newest first."""
+def audit(
+    *, before_id: int | None = None, about: str | None = None, limit: int = 100
+) -> Statements[tuple[AuditEntry, ...]]:
+    """Return entries before `before_id`, newest first; about one thing if it is given."""
+    if about is not None:
+        params = {"about": about, "before_id": NEWEST if before_id is None else before_id, "count": limit}
+        return tuple((yield Query("audit_about", params, into=AuditEntry)))
     return tuple((yield Query("audit_select", {"before_id": before_id, "count": limit}, into=AuditEntry)))

@@ -14,7 +14,7 @@ from redrive.engine.explain import CatchJob, Circumstances
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import QueueChange, QueuePosition, QueueSettings
 from redrive.engine.records import Count, JobRecord, WorkerRecord
-from redrive.stores.operations.audit import UNKNOWN, record
+from redrive.stores.operations.audit import QUEUE, UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import find
 from redrive.stores.operations.limited_queues import lock
@@ -94,8 +94,10 @@ def change(
     at = yield from instant(now)
     before = yield from lock(name)
     after = replace(wanted.applied(before, at), changed_at=at)
+    if after.paused_at != before.paused_at:
+        after = replace(after, paused_by=None if after.paused_at is None else actor)
     yield from _put(after, at)
-    yield from record(at, actor, "queue", queue=name, **_changes(before, after))
+    yield from record(at, actor, QUEUE, queue=name, **_changes(before, after))
     return after
 
 
@@ -129,7 +131,7 @@ def forget(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> S
     before = yield from lock(name)
     if before != QueueSettings(name):
         yield from _put(QueueSettings(name), at)
-        yield from record(at, actor, "queue", queue=name, forgotten=True)
+        yield from record(at, actor, QUEUE, queue=name, forgotten=True)
 
 
 def _put(after: QueueSettings, at: datetime) -> Statements[None]:

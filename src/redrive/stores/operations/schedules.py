@@ -115,7 +115,7 @@ def readable(row: ScheduleRecord) -> Definition:
 
 def move(row: ScheduleRecord) -> Statements[None]:
     """Write the state of a locked schedule."""
-    names = ("name", "paused_at", "resumed_at", "next_at", "job_id", "queued_at")
+    names = ("name", "paused_at", "paused_by", "resumed_at", "next_at", "job_id", "queued_at")
     yield Query("schedule_move", {name: getattr(row, name) for name in names})
 
 
@@ -126,7 +126,7 @@ def pause(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> St
     row = yield from lock(name)
     if row.paused_at is not None:
         return row
-    row = replace(row, paused_at=at)
+    row = replace(row, paused_at=at, paused_by=actor)
     yield from move(row)
     yield from record(at, actor, "pause", schedule=name)
     return row
@@ -145,7 +145,7 @@ def resume(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> S
         return row
     definition = readable(row)
     next_at = definition.schedule.next(at) if isinstance(definition, CronDefinition) else None
-    row = replace(row, paused_at=None, resumed_at=at, next_at=next_at)
+    row = replace(row, paused_at=None, paused_by=None, resumed_at=at, next_at=next_at)
     yield from move(row)
     yield from record(at, actor, "resume", schedule=name)
     return row

@@ -67,6 +67,5 @@ def find(word: str, *, budget: int) -> Statements[Hits]:
     """Return the runs, instances, items and events with an id or a key; the newest events only."""
     params = {"word": word, "budget": budget, "most": MOST}
     hits: Sequence[HitRecord] = yield Query("hits", params, into=HitRecord)
-    events: Sequence[HitRecord] = yield Query("hits_events", params, into=HitRecord)
     ((unread,),) = yield Query("hits_unread", {"budget": budget})
-    return Hits((*hits, *events), not unread)
+    return Hits(tuple(hits), not unread)

@@ -57,7 +57,7 @@ ORDER BY lane.queue
 -- SQLite has one writer at a time and needs no lock.
 -- both
 SELECT
-    name, paused_at, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, turn, changed_at
+    name, paused_at, paused_by, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, turn, changed_at
 FROM redrive_queues
 WHERE name = :name
 FOR UPDATE

@@ -5,7 +5,7 @@
 -- transaction: none
 -- both
 SELECT
-    name, paused_at, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, turn, changed_at
+    name, paused_at, paused_by, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, turn, changed_at
 FROM redrive_queues
 WHERE :names::text[] IS NULL OR name = ANY (:names)
 ORDER BY name
@@ -15,12 +15,14 @@ ORDER BY name
 -- Under the lock of the queue.
 -- both
 INSERT INTO redrive_queues (
-    name, paused_at, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, changed_at, set_at
+    name, paused_at, paused_by, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, changed_at, set_at
 ) VALUES (
-    :name, :paused_at, :concurrency, :per_partition, :rate_count, :rate_for, :ordered, :aging_for, :changed_at, :set_at
+    :name, :paused_at, :paused_by, :concurrency, :per_partition, :rate_count, :rate_for, :ordered, :aging_for,
+    :changed_at, :set_at
 )
 ON CONFLICT (name) DO UPDATE SET
     paused_at = excluded.paused_at,
+    paused_by = excluded.paused_by,
     concurrency = excluded.concurrency,
     per_partition = excluded.per_partition,
     rate_count = excluded.rate_count,
@@ -241,7 +243,7 @@ LEFT JOIN redrive_workers AS worker ON job.state = 'running' AND worker.id = job
 -- rate.
 -- both
 SELECT
-    name, paused_at, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, turn, changed_at,
+    name, paused_at, paused_by, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, turn, changed_at,
     (
         SELECT count(*) FROM redrive_starts AS started
         WHERE started.queue = queue.name AND started.started_at > :now::timestamptz - queue.rate_for

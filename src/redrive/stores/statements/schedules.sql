@@ -4,7 +4,7 @@
 -- Return these schedules, or all.
 -- transaction: none
 -- both
-SELECT name, kind, document, timing, declared_at, paused_at, resumed_at, next_at, job_id, queued_at, created
+SELECT name, kind, document, timing, declared_at, paused_at, paused_by, resumed_at, next_at, job_id, queued_at, created
 FROM redrive_schedules
 WHERE :names::text[] IS NULL OR name = ANY (:names)
 ORDER BY name
@@ -90,7 +90,7 @@ CROSS JOIN redrive_clock AS clock
 -- Return one schedule, and lock it until the transaction ends.
 -- SQLite needs no lock.
 -- both
-SELECT name, kind, document, timing, declared_at, paused_at, resumed_at, next_at, job_id, queued_at, created
+SELECT name, kind, document, timing, declared_at, paused_at, paused_by, resumed_at, next_at, job_id, queued_at, created
 FROM redrive_schedules
 WHERE name = :name
 FOR UPDATE
@@ -100,6 +100,7 @@ FOR UPDATE
 -- both
 UPDATE redrive_schedules SET
     paused_at = :paused_at::timestamptz,
+    paused_by = :paused_by::text,
     resumed_at = :resumed_at::timestamptz,
     next_at = :next_at::timestamptz,
     job_id = :job_id::bigint,

@@ -18,7 +18,8 @@ ends (name, first_id, last_id) AS (
 )
 
 -- name: hits
--- Return the runs with an id, and the instances and items with a key, by their primary keys.
+-- Return the runs with an id, and the instances and items with a key, by their primary keys, and of the newest events, a
+-- number of ids, those with a key of their own.
 -- The workflows and machines are found by a loose scan. CROSS JOIN: SQLite keeps the order of the tables.
 -- both
 WITH RECURSIVE workflows (name) AS (
@@ -34,7 +35,8 @@ machines (name) AS (
     SELECT (SELECT min(machine) FROM redrive_instances WHERE machine > machines.name)
     FROM machines
     WHERE machines.name IS NOT NULL
-)
+),
+-- include topics
 SELECT * FROM (
     SELECT 'run' AS kind, run.workflow AS name, run.id AS part, job.state AS text, run.job_id, job.enqueued_at AS at
     FROM workflows
@@ -67,21 +69,16 @@ SELECT * FROM (
     WHERE refresh.kind = 'refresh' AND item.schedule = refresh.name AND item.key = :word
     LIMIT :most
 ) AS items
-
--- name: hits_events
--- Return the newest events of topics and of instances with a key of their own, of a number of ids.
--- both
-WITH RECURSIVE
--- include topics
+UNION ALL
 SELECT * FROM (
     SELECT 'event' AS kind, event.topic AS name, CAST(event.id AS text) AS part, event.type AS text,
         CAST(NULL AS bigint) AS job_id, event.at AS at
     FROM ends
     CROSS JOIN redrive_events AS event
     WHERE event.topic = ends.name AND event.id > (SELECT max(last_id) FROM ends) - :budget::bigint
-        AND event.id <= ends.last_id AND event.key = :word::text
+        AND event.id <= ends.last_id AND event.key = :word
     ORDER BY event.id DESC
-    LIMIT :most::bigint
+    LIMIT :most
 ) AS events
 UNION ALL
 SELECT * FROM (
@@ -93,7 +90,7 @@ SELECT * FROM (
 ) AS moves
 
 -- name: hits_unread
--- Return whether there are events that `hits_events` does not read.
+-- Return whether there are events that `hits` does not read.
 -- both
 WITH RECURSIVE
 -- include topics

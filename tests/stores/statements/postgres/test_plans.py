@@ -267,7 +267,7 @@ LISTS = {
     "jobs_known": {"tag": "'inv-443'", "key": "'inv-443'", "run": "'inv-443'", "workers": "ARRAY[1,2]"},
     "jobs_known, tag": {"key": "NULL", "run": "NULL", "tag": "'inv-443'"},
     "runs_called": {"names": "ARRAY['inv-443']"},
-    "hits": {"word": "'inv-443'"},
+    "hits": {"word": "'inv-443'", "budget": "100"},
     "errors_select": {
         "fingerprint": "NULL",
         "before_at": "NULL",

@@ -73,7 +73,7 @@ ASKED: dict[str, dict[str, str]] = {
         "turns": "1", "seen": "{edge}", "until": "NULL", "at_id": "0", "done_id": "0", "unfinished": "'{{1,2}}'",
         "ahead_id": "0", "stuck_id": "NULL", "stuck_why": "NULL",
     },
-    "hits_events": {"word": "'inv-1'", "budget": "500", "most": "20"},
+    "hits": {"word": "'inv-1'", "budget": "500", "most": "20"},
     "hits_unread": {"budget": "500"},
     "latest": {},
     "line_skip": {"id": "'{1}'", "topic": "'{pay}'", "subscription": "'{log}'", "now": f"ARRAY['{T0}'::timestamptz]"},
@@ -109,7 +109,7 @@ ASKED: dict[str, dict[str, str]] = {
 """The statements, with the values of each."""
 
 SHOWN = {
-    "cluster", "deliveries_dead", "deliveries_first", "feeders_of", "hits_events", "hits_unread", "latest",
+    "cluster", "deliveries_dead", "deliveries_first", "feeders_of", "hits", "hits_unread", "latest",
     "move_effect", "subscriptions_lag",
     "topic_size", "topics_names", "topics_sizes",
 }  # fmt: skip

@@ -375,7 +375,7 @@ def test_a_list_reads_the_index_that_was_made_for_it(name: str, expected: str):
     assert name in {"jobs_these", "dead_ids"} or not any("TEMP B-TREE" in line for line in plan(name))
 
 
-SEARCHES = ["jobs_known", "runs_called", "hits", "hits_events", "hits_unread", "workers_named"]
+SEARCHES = ["jobs_known", "runs_called", "hits", "hits_unread", "workers_named"]
 
 
 @pytest.mark.parametrize("name", SEARCHES)

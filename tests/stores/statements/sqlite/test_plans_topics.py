@@ -55,7 +55,7 @@ def _asked(last: int) -> dict[str, dict[str, object]]:
         "feed_far": {**window, "after": last // 2}, "feed_first": window, "feed_lock": {},
         "feed_look": {"job_ids": [1, 2, 3]}, "feed_near": near, "feed_near, large": {**window, "after": 0},
         "feed_put": {**CURSOR, "seen": "0"},
-        "hits_events": {"word": "inv-1", "budget": 500, "most": 20}, "hits_unread": {"budget": 500},
+        "hits": {"word": "inv-1", "budget": 500, "most": 20}, "hits_unread": {"budget": 500},
         "latest": {}, "line_skip": {"id": 1}, "move_effect": {"first_id": last // 2, "count": 501},
         "move_effect, end": {"first_id": None, "count": 501},
         "rebase_events": {"after": 0, "last_id": last, "count": 100},

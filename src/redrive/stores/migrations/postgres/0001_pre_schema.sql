@@ -86,6 +86,7 @@ CREATE INDEX redrive_unstopped_of ON redrive_unstopped (queue, partition);
 CREATE TABLE redrive_queues (
     name text COLLATE "C" PRIMARY KEY CHECK (name <> ''),
     paused_at timestamptz,
+    paused_by text,                       -- the operator who paused it; NULL: the code
     concurrency integer CHECK (concurrency >= 0),         -- running attempts, in all workers together
     per_partition integer CHECK (per_partition > 0),      -- running attempts of each partition
     rate_count integer CHECK (rate_count > 0),            -- starts within any span of rate_for
@@ -496,6 +497,7 @@ CREATE TABLE redrive_schedules (
     timing text COLLATE "C" NOT NULL,     -- digest of the part that determines due times
     declared_at timestamptz NOT NULL,
     paused_at timestamptz,
+    paused_by text,
     resumed_at timestamptz,               -- occurrences planned during the last pause are skipped
     next_at timestamptz,                  -- of a cron: the next occurrence, not decided yet
     job_id bigint,                        -- of a cron: the latest job
@@ -910,10 +912,12 @@ CREATE TABLE redrive_audit (
     actor text NOT NULL,
     action text NOT NULL,
     details text NOT NULL,                -- JSON
-    operation_id bigint                   -- the bulk operation of which it is a part
+    operation_id bigint,                  -- the bulk operation of which it is a part
+    about text COLLATE "C"                -- what was changed, as queue:mail or job:17; NULL: several
 );
 
 CREATE INDEX redrive_audit_operations ON redrive_audit (operation_id, id) WHERE operation_id IS NOT NULL;
+CREATE INDEX redrive_audit_about ON redrive_audit (about, id) WHERE about IS NOT NULL;
 
 -- Actions on all jobs that match a filter, carried out in batches by any process. The lock of a row is held while a
 -- batch is written, so that one process at a time works on it.

@@ -75,6 +75,7 @@ CREATE INDEX redrive_unstopped_of ON redrive_unstopped (queue, partition);
 CREATE TABLE redrive_queues (
     name TEXT PRIMARY KEY CHECK (name <> ''),
     paused_at INTEGER,
+    paused_by TEXT,                                       -- the operator who paused it; NULL: the code
     concurrency INTEGER CHECK (concurrency >= 0),         -- running attempts, in all workers together
     per_partition INTEGER CHECK (per_partition > 0),      -- running attempts of each partition
     rate_count INTEGER CHECK (rate_count > 0),            -- starts within any span of rate_for
@@ -471,6 +472,7 @@ CREATE TABLE redrive_schedules (
     timing TEXT NOT NULL,                 -- digest of the part that determines due times
     declared_at INTEGER NOT NULL,
     paused_at INTEGER,
+    paused_by TEXT,
     resumed_at INTEGER,                   -- occurrences planned during the last pause are skipped
     next_at INTEGER,                      -- of a cron: the next occurrence, not decided yet
     job_id INTEGER,                       -- of a cron: the latest job
@@ -877,10 +879,12 @@ CREATE TABLE redrive_audit (
     actor TEXT NOT NULL,
     action TEXT NOT NULL,
     details TEXT NOT NULL,                -- JSON
-    operation_id INTEGER                  -- the bulk operation of which it is a part
+    operation_id INTEGER,                 -- the bulk operation of which it is a part
+    about TEXT                            -- what was changed, as queue:mail or job:17; NULL: several
 ) STRICT;
 
 CREATE INDEX redrive_audit_operations ON redrive_audit (operation_id, id) WHERE operation_id IS NOT NULL;
+CREATE INDEX redrive_audit_about ON redrive_audit (about, id) WHERE about IS NOT NULL;
 
 -- Actions on all jobs that match a filter, carried out in batches by any process. The lock of a row is held while a
 -- batch is written, so that one process at a time works on it.
