@@ -44,7 +44,6 @@ _UntilEmpty = Annotated[
     bool, typer.Option("--until-empty", help="End when no job is due; do not wait for later jobs and retries.")
 ]
 _Wait = Annotated[str, typer.Option(help="How long to wait at the start for a database that is away; 0 ends at once.")]
-_Excluded = Annotated[list[str] | None, typer.Option(help="Serve all queues but this one; may be repeated.")]
 _Build = Annotated[
     str | None,
     typer.Option(

@@ -223,11 +223,7 @@ def run(site: Site, request: Request) -> Procedure[Page]:
         parent_path=record.parent_path,
         forked_from=None if record.forked_from is None else str(record.forked_from),
         unread=tuple(each.name for each in found.signals if each.path is None),
-        awaits=tuple(
-            dict.fromkeys(
-                each.name for each in found.steps if each.kind is StepKind.WAIT and each.outcome is StepOutcome.WAITING
-            )
-        ),
+        awaits=_awaited(found),
         children=tuple(children.values()),
         lanes=lanes_of(found, standing(job, around.now), around.now, shown),
         events=tuple(_line(each, value, children, shown) for each, value in zip(events, shown.others, strict=True)),
@@ -239,6 +235,12 @@ def run(site: Site, request: Request) -> Procedure[Page]:
         actions=_actions(job.state, record),
     )
     return Page(f"{data.run.standing}: run {record.id} of {record.workflow}", data)
+
+
+def _awaited(found: Timeline) -> tuple[str, ...]:
+    """Return the names of the signals that a run waits for, each once."""
+    waits = (each for each in found.steps if each.kind is StepKind.WAIT and each.outcome is StepOutcome.WAITING)
+    return tuple(dict.fromkeys(each.name for each in waits))
 
 
 def _place(request: Request) -> tuple[str, str]:

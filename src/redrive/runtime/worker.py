@@ -131,8 +131,7 @@ class Worker:
         _check_span(wait, "wait")
         self._app = app
         self._concurrency = concurrency
-        self._queues = queues
-        self._excluded = exclude_queues or None
+        self._queues, self._excluded = queues, exclude_queues or None
         self._name, self._build = name, build
         self._processes = processes
         self._quota = Quota(until_empty=until_empty, left=max_jobs, ended=self._end)

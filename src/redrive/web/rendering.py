@@ -18,8 +18,8 @@ from markupsafe import Markup
 
 from redrive.clock import SystemClock
 from redrive.engine.commands import command, of_jobs
-from redrive.operate.charts.axes import took
 from redrive.engine.records import Filter
+from redrive.operate.charts.axes import took
 from redrive.operate.exchange import Request, Site
 from redrive.operate.filters import WORDS, read_search, rest, write
 from redrive.version import __version__

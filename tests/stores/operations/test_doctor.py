@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from redrive.engine.machine import StrandedCount
-from redrive.engine.queue import QueueSettings
 from redrive.engine.records import Diagnosis
 from redrive.stores.operations.doctor import (
     LISTED,
@@ -30,7 +29,7 @@ NOW = T0 + timedelta(hours=1)
 LIVE = worker(version="1.0")
 DUE = Depth("mail", DepthState.DUE, 3, NOW - seconds(10))
 LATER = Depth("mail", DepthState.LATER, 1, None)
-PAUSED = QueueSettings("mail", paused_at=NOW - seconds(60))
+PAUSED = QueueLimits("mail", paused_at=NOW - seconds(60))
 FULL = QueueLimits("mail", rate_count=2, rate_for=seconds(60), begun=2, first_at=NOW - seconds(20))
 
 
@@ -227,7 +226,7 @@ def test_jobs_of_living_workers_are_no_finding():
             ],
         ),
         (
-            {"depths": (LATER,), "settings": (PAUSED, QueueSettings("slow"))},
+            {"depths": (LATER,), "settings": (PAUSED, QueueLimits("slow"))},
             [
                 (
                     "problem",
