@@ -45,6 +45,20 @@ def test_groups_are_listed(redrive, failed: App):
     assert "\x1b" not in table
 
 
+def test_groups_of_a_span_are_listed_by_their_failures(redrive, failed: App):
+    """Print the failures of the span, and after how many of them a job gave up."""
+    output = redrive("errors", "list", "shop:app", "--span", "1h")
+    rows = [
+        json.loads(line) for line in redrive("errors", "list", "shop:app", "--span", "7d", "--json").out.splitlines()
+    ]
+    refused = redrive("errors", "list", "shop:app", "--span", "2h")
+
+    assert output.out.startswith("failures since ")
+    assert ["in 1h", "gave up"] == [name for name in ("in 1h", "gave up") if name in output.out]
+    assert [("refund", 2, 2), ("later", 1, 0)] == [(row["task"], row["within"], row["deaths_within"]) for row in rows]
+    assert (2, True) == (refused.status, "is none of 1h, 24h, 7d" in refused.err)
+
+
 def test_a_group_is_shown_with_what_to_do(redrive, failed: App):
     """Print the facts of a group, and commands that list and redrive exactly its jobs."""
     (row,) = [json.loads(line) for line in redrive("errors", "list", "shop:app", "--dead", "--json").out.splitlines()]

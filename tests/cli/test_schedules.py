@@ -332,6 +332,17 @@ def test_a_schedule_is_paused_and_resumed(shown: Callable[..., str], parsed: Cal
     assert "refresh prices: active\n" == shown("resume", "prices")
 
 
+def test_a_schedule_is_stopped_with_its_jobs(worked: ModuleType, shown: Callable[..., str]):
+    """The operation is carried out to its end."""
+    worked.night.trigger()
+    text = shown("stop", "night", "--why", "too many", "--actor", "ann")
+    (latest,) = worked.night.occurrences(limit=1)
+
+    assert text.startswith("cron night is paused, and operation 1 cancels its jobs: 1")
+    assert "cancelled" == worked.app.job(latest.job_id).state
+    assert "cron night is paused, and has no job to cancel\n" == shown("stop", "night")
+
+
 @pytest.mark.usefixtures("worked")
 def test_an_item_is_paused_and_resumed(shown: Callable[..., str], parsed: Callable[..., list[dict[str, Any]]]):
     """Pause one item, while the others continue."""

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 
 import redrive
+from redrive.operate import operations
 from redrive.operate import schedules as pages
 from redrive.testing import VirtualClock, drain
 from tests.web.client import Operator
@@ -135,6 +136,37 @@ def test_a_pause_shows_what_it_skips(app: redrive.App, client: Operator):
     assert (200, "cron hourly is resumed") == client.act("/schedules/hourly", action="resume", state="paused")
     assert None is client.read("/schedules/hourly")["remedy"]
     assert ["local via web", "local via web"] == [each.actor for each in app.database.audit()[:2]]
+
+
+def test_a_runaway_schedule_is_stopped_with_its_jobs(app: redrive.App, client: Operator):
+    """It is paused, and an operation cancels its jobs that have not ended; its page names who did it."""
+    client.act("/schedules/hourly", action="trigger")
+    answer = client.post("/api/v1/schedules/hourly", json={"action": "stop", "why": "too many"}).json()
+    app.operations.finish(int(answer["operation"]))
+    data, html = client.read("/schedules/hourly"), client.get("/schedules/hourly").text
+    jobs = client.read(f"/jobs?q={quote('schedule:hourly state:cancelled')}")["items"]
+
+    assert {"value": 1, "capped": False} == answer["changes"]
+    assert f"cron hourly is paused, and operation {answer['operation']} cancels its jobs: 1" == answer["note"]
+    assert 1 == len(jobs)
+    assert "local via web" == data["line"]["paused_by"]
+    assert ["pause", "trigger"] == [each["action"] for each in data["acts"]]
+    assert "local via web: nothing is started" in html
+    assert "/audit?about=schedule%3Ahourly" in html
+    assert (200, "cron hourly is paused, and has no job to cancel") == client.act("/schedules/hourly", action="stop")
+
+
+def test_many_jobs_of_a_schedule_are_stopped_with_their_number(
+    app: redrive.App, client: Operator, monkeypatch: pytest.MonkeyPatch
+):
+    """As in a preview; nothing is paused before it is given."""
+    monkeypatch.setattr(operations, "MANY", 0)
+    client.act("/schedules/hourly", action="trigger")
+    refused = client.act("/schedules/hourly", action="stop")
+
+    assert (409, "this changes 1 jobs: look at the preview, and give confirm=1") == refused
+    assert None is client.read("/schedules/hourly")["line"]["paused_at"]
+    assert 200 == client.act("/schedules/hourly", action="stop", confirm=1)[0]
 
 
 def test_a_cron_is_started_now(app: redrive.App, client: Operator):

@@ -13,6 +13,7 @@ from redrive.cli.local import act, check, name_of
 from redrive.cli.local import show as show_view
 from redrive.cli.screen import say
 from redrive.cli.text import errors as text
+from redrive.operate.errors import SPANS
 from redrive.stores.operations.counters import read_place
 
 errors = typer.Typer(help="Look at groups of equal errors.", no_args_is_help=True)
@@ -29,6 +30,9 @@ def list_(
     before: Annotated[
         str | None, typer.Option(metavar="PLACE", help="Only groups behind this place, which the list before named.")
     ] = None,
+    span: Annotated[
+        str | None, typer.Option(help="1h, 24h or 7d: only groups that failed within that, the most frequent first.")
+    ] = None,
     limit: Limit = 20,
     json: AsJson = False,
 ) -> None:
@@ -36,11 +40,21 @@ def list_(
 
     Workers count failures and write the numbers every 10 seconds.
     """
+    if span is not None and span not in SPANS:
+        raise typer.BadParameter(f"--span {span!r} is none of {', '.join(SPANS)}")
     if before is not None and read_place(before) is None:
         raise typer.BadParameter(f"--before {before!r} is no place that a list before this one named")
     check(app, check_names, task=task)
     view = show_view(
-        app, "errors list", text.groups, json=json, task=task, dead=int(dead) or None, before=before, limit=limit
+        app,
+        "errors list",
+        text.groups,
+        json=json,
+        task=task,
+        dead=int(dead) or None,
+        before=before,
+        span=span,
+        limit=limit,
     )
     if view.before is not None:
         say(f"... --before {view.before} shows earlier groups, --limit more at once", err=True)

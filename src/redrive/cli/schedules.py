@@ -20,6 +20,7 @@ from redrive.cli.enqueue import find_task, read_json
 from redrive.cli.loading import Actor, Target, load_existing, read_instant
 from redrive.cli.local import Desk, ask, check, most
 from redrive.cli.local import show as show_view
+from redrive.cli.operations import finish
 from redrive.cli.screen import print_document, say
 from redrive.cli.text import schedules as text
 from redrive.operate.exchange import Note
@@ -149,6 +150,26 @@ def pause(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json
 def resume(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json: AsJson = False) -> None:
     """Go on. What was planned for the time of the pause is left out; a retry that became due is made."""
     _change(app, "schedules resume", name, key, actor, json=json)
+
+
+@schedules.command()
+def stop(
+    app: Target,
+    name: Name,
+    *,
+    why: Annotated[str | None, typer.Option(help="Shown on the jobs.")] = None,
+    confirm: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="With --url, for more than 1,000 jobs: their number.")
+    ] = None,
+    actor: Actor = None,
+    json: AsJson = False,
+) -> None:
+    """Pause a schedule, and cancel its jobs that have not ended; redrive operations undo starts these again."""
+    done = _act(app, "schedules stop", name, None, actor, why=why, confirm=None if confirm is None else str(confirm))
+    operation = getattr(done, "operation", None)
+    if isinstance(app, str) and operation is not None:
+        finish(app, operation)
+    _print(done, json=json)
 
 
 def _act(app: Desk, words: str, name: str, key: str | None, actor: str | None, **given: str | None) -> Note:

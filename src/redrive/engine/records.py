@@ -461,6 +461,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
             stands for any text.
         key: jobs with this unique key or idempotency key.
         partition: jobs in this partition of their queues.
+        schedule: jobs that this cron or refresh has made.
         run: the jobs of runs with this id, and of the runs that these have called.
         worker: jobs of which this worker, its id or its name, has had an attempt.
         since: jobs that ended at this instant or later, or have not ended and were enqueued then; it is aware.
@@ -498,6 +499,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     args: str | None = None
     key: str | None = None
     partition: str | None = None
+    schedule: str | None = None
     run: str | None = None
     worker: str | None = None
     since: datetime | None = None
@@ -585,7 +587,8 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
 
 
 _TEXTS = (
-    "task", "queue", "reason", "error", "group", "tag", "args", "key", "partition", "run", "worker", "attempts", "took",
+    "task", "queue", "reason", "error", "group", "tag", "args", "key", "partition", "schedule", "run", "worker",
+    "attempts", "took",
 )  # fmt: skip
 
 #: The fields of a filter that are no conditions.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.app.protocol import Procedure
 from redrive.engine.commands import command
@@ -19,12 +21,18 @@ from redrive.operate.exchange import MOST_ITEMS, Form, Id, Moved, Page, Refusal,
 from redrive.operate.vitals import vitals
 from redrive.policy import parse_duration
 from redrive.stores.operations import clock, counters, workers
-from redrive.stores.operations.counters import ErrorGroup
+from redrive.stores.operations.counters import ErrorGroup, FailedWithin
 from redrive.stores.operations.doctor import Vitals
 from redrive.stores.operations.queues import MOST
 
 #: Groups on a page.
 SHOWN: Final = 20
+
+
+Span: TypeAlias = Literal["1h", "24h", "7d"]
+
+#: The spans of which failures are listed by their number.
+SPANS: Final[Mapping[Span, timedelta]] = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
 
 
 class ErrorsQuery(msgspec.Struct, frozen=True, gc=False):
@@ -34,10 +42,12 @@ class ErrorsQuery(msgspec.Struct, frozen=True, gc=False):
         task: only groups of this task.
         dead: 1 for groups with dead jobs that were not caught.
         before: where the page begins: the member of this name of the page before it.
+        span: 1h, 24h or 7d for the groups that failed within that, those with most failures first.
         limit: of the items of a page, from 1 to 200.
     """
 
     task: str | None = None
+    span: Span | None = None
     dead: Annotated[int, msgspec.Meta(ge=0, le=1)] | None = None
     before: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_ITEMS)] | None = None
@@ -60,6 +70,8 @@ class GroupLine(msgspec.Struct, frozen=True, gc=False):
         muted: True if it is left out on the overview.
         muted_at: since when.
         muted_until: when that ends; None for its next failure.
+        within: in a list of a span: the failures within that.
+        deaths_within: of these, the failures after which a job gave up.
     """
 
     id: str
@@ -80,6 +92,8 @@ class GroupLine(msgspec.Struct, frozen=True, gc=False):
     muted: bool
     muted_at: datetime | None
     muted_until: datetime | None
+    within: int | None = None
+    deaths_within: int | None = None
 
     @property
     def picture(self) -> Picture:
@@ -89,16 +103,20 @@ class GroupLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class ErrorList(msgspec.Struct, frozen=True, gc=False):
-    """A page of error groups, the latest failure first.
+    """A page of error groups, the latest failure first; with a span those with most failures first.
 
     Attributes:
-        before: the parameter ``before`` of the next page; None on the last page.
+        before: the parameter ``before`` of the next page; None on the last page, and with a span.
+        span: 1h, 24h or 7d.
+        since: the beginning of the failures of a span, which is that of an hour.
     """
 
     items: tuple[GroupLine, ...]
     task: str | None
     dead: bool
     before: str | None
+    span: str | None = None
+    since: datetime | None = None
 
 
 class GroupAction(Form, frozen=True, gc=False):
@@ -130,14 +148,38 @@ def error_list(site: Site, request: Request) -> Procedure[Page]:
     """List the error groups."""
     task, dead = request.text("task"), bool(request.number("dead", 0, most=1))
     limit = request.limit(SHOWN)
+    place, span = _place(request.text("before")), _span(request.text("span"))
+    if place is not None and span is not None:
+        raise Refusal(HTTPStatus.BAD_REQUEST, "a list of a span has one page: give limit= for more groups")
     state = yield from vitals(site)
+    if span is not None:
+        return (yield from _within(site, state, span, limit, task=task, dead=dead))
     found: tuple[ErrorGroup, ...] = yield counters.groups(
-        task=task, dead=dead, before=_place(request.text("before")), limit=limit + 1, now=site.app.now()
+        task=task, dead=dead, before=place, limit=limit + 1, now=site.app.now()
     )
     items = tuple(line(each, state) for each in found[:limit])
     last = found[limit - 1] if len(found) > limit else None
     before = None if last is None else last.place
     return Page("Errors", ErrorList(items, task, dead, before), next={"before": before})
+
+
+def _within(site: Site, state: Vitals, span: Span, limit: int, *, task: str | None, dead: bool) -> Procedure[Page]:
+    found: FailedWithin = yield counters.failed_within(
+        SPANS[span], task=task, dead=dead, limit=limit, now=site.app.now()
+    )
+    items = tuple(
+        replace(line(each.group, state), within=each.failures, deaths_within=each.deaths) for each in found.groups
+    )
+    return Page("Errors", ErrorList(items, task, dead, None, span, found.since))
+
+
+def _span(text: str | None) -> Span | None:
+    for each in SPANS:
+        if text == each:
+            return each
+    if text:
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"span= is one of {', '.join(SPANS)}")
+    return None
 
 
 def _place(text: str | None) -> tuple[datetime, str] | None:

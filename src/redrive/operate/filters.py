@@ -42,6 +42,7 @@ WORDS: Final[Mapping[str, str]] = {
     "args": "the value of an argument, or with * a part of it, such as *-443",
     "key": "the unique key or the idempotency key",
     "partition": "the partition of the queue, such as a tenant",
+    "schedule": "the name of the cron or the refresh that has made it",
     "run": "the id of a run, for its job and those of the runs that it has called",
     "worker": "the id or the name of a worker that has had an attempt",
     "since": "a time such as 2h, or an instant such as 2026-03-01T06:00Z: ended, or else enqueued, since then",

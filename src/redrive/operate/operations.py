@@ -385,6 +385,17 @@ def _confirm(found: BulkPreview) -> int | None:
     return found.changes if found.changes > MANY else None
 
 
+def check_confirmed(found: BulkPreview, request: Request) -> None:
+    """Refuse to change many jobs unless the request repeats their number."""
+    expected = _confirm(found)
+    typed = whole_number(request.form.get("confirm", "").strip().replace(",", ""), most=LARGEST_ID)
+    if expected is not None and (typed is None or abs(typed - expected) > expected * TOLERANCE):
+        many = f"{expected:,}" if found.is_whole else f"at least {expected:,}"
+        raise Refusal(
+            HTTPStatus.CONFLICT, f"this changes {many} jobs: look at the preview, and give confirm={expected}"
+        )
+
+
 def start(site: Site, request: Request) -> Procedure[Moved]:
     """Start an operation on all jobs that match a filter; a repeated request starts nothing twice."""
     form = request.form
@@ -392,13 +403,8 @@ def start(site: Site, request: Request) -> Procedure[Moved]:
     wish, bound = _wish(site, request, given), request.member("bound_id", "the id of a job")
     frozen = form.get("frozen_at")
     found = yield from _preview(site, wish, bound, read_instant("frozen_at", frozen) if frozen else None)
-    expected = None if wish.where.limit < NEWEST else _confirm(found)
-    typed = whole_number(form.get("confirm", "").strip().replace(",", ""), most=LARGEST_ID)
-    if expected is not None and (typed is None or abs(typed - expected) > expected * TOLERANCE):
-        many = f"{expected:,}" if found.is_whole else f"at least {expected:,}"
-        raise Refusal(
-            HTTPStatus.CONFLICT, f"this changes {many} jobs: look at the preview, and give confirm={expected}"
-        )
+    if wish.where.limit == NEWEST:
+        check_confirmed(found, request)
     changes = bool(found.changes) or not found.is_whole
     if not changes and request.via:
         raise Refusal(HTTPStatus.CONFLICT, f"no job can be changed: {found.kept} match, and stay as they are")

@@ -14,22 +14,26 @@ import msgspec
 from msgspec.structs import replace
 
 from redrive.app.protocol import Procedure
+from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, scoped
 from redrive.engine.items import TrackedItem
 from redrive.engine.lifecycle import State
 from redrive.engine.occurrence import Occurrence, OccurrenceOutcome
 from redrive.engine.origin import Kind
-from redrive.engine.records import Count
+from redrive.engine.records import Count, Filter
 from redrive.engine.recurring import CronDefinition, RefreshDefinition
 from redrive.operate import audit, outcomes
 from redrive.operate.audit import AuditLine
 from redrive.operate.charts.svg import Picture
 from redrive.operate.exchange import Form, Moved, Named, Note, Page, Request, Site, path_to, read_instant
+from redrive.operate.filters import write
+from redrive.operate.operations import check_confirmed
 from redrive.operate.outcomes import Month, MonthMark
 from redrive.operate.schedule_view import ScheduleView, standing, view, views
 from redrive.operate.shown import Shown
 from redrive.operate.tasks import read_json, read_priority
 from redrive.schedule.timezone import zone
-from redrive.stores.operations import clock, crons, jobs, schedules
+from redrive.stores.operations import bulk, clock, crons, jobs, schedules
+from redrive.stores.operations.bulk import BulkPreview
 from redrive.stores.operations.jobs import Documents
 from redrive.stores.operations.refresh import items
 from redrive.stores.operations.refresh.items import ItemLoad
@@ -69,17 +73,21 @@ class ScheduleAction(Form, frozen=True, gc=False):
     """An action on a schedule.
 
     Attributes:
-        action: trigger starts a cron now, backfill its occurrences of a span that were not started, and delete ends one
-            that was created at run time.
+        action: trigger starts a cron now, backfill its occurrences of a span that were not started, stop pauses a
+            schedule and cancels its jobs that have not ended, and delete ends one that was created at run time.
         state: the action is refused (409) if the schedule is in the other one.
         since: of a backfill: the first instant.
         until: of a backfill: the last instant, by default now.
+        why: of a stop: the reason, shown on the jobs.
+        confirm: of a stop of more than 1,000 jobs: their number, give or take a tenth.
     """
 
-    action: Literal["trigger", "pause", "resume", "backfill", "delete"]
+    action: Literal["trigger", "pause", "resume", "stop", "backfill", "delete"]
     state: Literal["active", "paused"] | None = None
     since: str | None = None
     until: str | None = None
+    why: str | None = None
+    confirm: int | None = None
 
 
 class NewCron(Form, frozen=True, gc=False):
@@ -180,9 +188,13 @@ class ScheduleNote(Note, frozen=True, gc=False, omit_defaults=True):
 
     Attributes:
         started: the occurrences that a backfill has started.
+        operation: the operation that cancels the jobs of a stop; None if there were none.
+        changes: the number of these jobs.
     """
 
     started: tuple[OccurrenceLine, ...] = ()
+    operation: str | None = None
+    changes: Count | None = None
 
 
 class ScheduleLine(msgspec.Struct, frozen=True, gc=False):
@@ -268,8 +280,8 @@ class CronPage(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="cro
     month: Month | None
     before: str | None
     remedy: str | None
-    acts: tuple[AuditLine, ...]
     dead_q: str
+    acts: tuple[AuditLine, ...]
 
     def clock(self, at: datetime) -> str:
         """Write the time of an instant in the zone of the cron."""
@@ -498,17 +510,12 @@ def _cron(site: Site, seen: ScheduleView, request: Request, at: datetime) -> Pro
         ),
         before=past[-1].occurs_at.isoformat() if len(found) > limit else None,
         remedy=seen.remedy(site.reference),
-        dead_q=_dead(went),
+        dead_q=write(Filter(state=State.DEAD, caught=False, schedule=seen.name)),
         acts=(yield from audit.latest(f"schedule:{seen.name}")),
     )
     number = data.line.outcomes.deaths_in_row if data.line.outcomes is not None else 0
     title = f"({number} dead in a row) {seen.name}" if number else f"cron {seen.name}"
     return Page(title, data, next={"before": data.before})
-
-
-def _dead(went: Sequence[OccurrenceLine]) -> str:
-    ids = [each.job for each in went if each.outcome == "dead" and each.job is not None]
-    return f"id:{','.join(ids)} state:dead" if ids else ""
 
 
 def _mark(each: OccurrenceLine) -> MonthMark:
@@ -581,7 +588,7 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
     what, state = f"{row.kind} {name}", "active" if row.paused_at is None else "paused"
     request.demand_state(what, state)
     starts = ("trigger", "backfill") if row.kind is Kind.CRON else ()
-    allowed = ("pause" if row.paused_at is None else "resume", *starts, *(("delete",) if row.created else ()))
+    allowed = ("pause" if row.paused_at is None else "resume", "stop", *starts, *(("delete",) if row.created else ()))
     wrong = HTTPStatus.BAD_REQUEST if request.form.get("action") == "trigger" else HTTPStatus.CONFLICT
     action = request.action(allowed, f"{what} is {state}", status=wrong)
     actor, now, started = request.actor, site.app.now(), tuple[Occurrence, ...]()
@@ -592,6 +599,8 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
         case "resume":
             yield schedules.resume(name, actor=actor, now=now)
             did = "is resumed"
+        case "stop":
+            return (yield from _stop(site, request, what, is_paused=row.paused_at is not None))
         case "delete":
             yield crons.delete(name, actor=actor, now=now)
             return Moved("/schedules", f"{what} is deleted")
@@ -605,6 +614,25 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
             did = f"was started as job {done.job_id}"
     data = ScheduleNote(f"{what} {did}", started=tuple(map(occurrence_line, started)))
     return Moved(path_to("schedules", name), data.note, data=data)
+
+
+def _stop(site: Site, request: Request, what: str, *, is_paused: bool) -> Procedure[Moved]:
+    """Pause a schedule, and then start to cancel its jobs."""
+    name, actor, now = request.places["name"], request.actor, site.app.now()
+    wanted = scoped(BulkAction.CANCEL, Filter(schedule=name))
+    options = BulkOptions(why=request.form.get("why") or f"{what} is stopped")
+    if request.via:
+        check_confirmed((yield bulk.preview(BulkAction.CANCEL, wanted, options, now=now)), request)
+    if not is_paused:
+        yield schedules.pause(name, actor=actor, now=now)
+    found: BulkPreview = yield bulk.preview(BulkAction.CANCEL, wanted, options, now=now)
+    number, changes = None, Count(found.changes, capped=not found.is_whole)
+    note = f"{what} is paused, and has no job to cancel"
+    if changes.value or changes.capped:
+        begun: BulkOperation = yield bulk.start(found, actor=actor, now=now)
+        number = str(begun.id)
+        note = f"{what} is paused, and operation {number} cancels its jobs: {changes}"
+    return Moved(path_to("schedules", name), note, data=ScheduleNote(note, operation=number, changes=changes))
 
 
 def create(site: Site, request: Request) -> Procedure[Moved]:

@@ -252,7 +252,7 @@ ROWS: Final = (
         schedules.ScheduleQuery,
     ),
     _action(
-        "schedules trigger, schedules pause, schedules resume, schedules backfill, schedules delete",
+        "schedules trigger, schedules pause, schedules resume, schedules stop, schedules backfill, schedules delete",
         "/schedules/{name}",
         schedules.act,
         schedules.ScheduleAction,

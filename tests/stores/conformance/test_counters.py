@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -247,6 +248,28 @@ def test_groups_are_paged_and_filtered(store: Harness):
     assert [second] == groups(store, task="read") == groups(store, dead=True)
     assert [third] == groups(store, fingerprint=third.fingerprint)
     assert [] == groups(store, fingerprint="1-0")
+
+
+def test_groups_of_a_span_are_ordered_by_their_failures(store: Harness):
+    """A span begins with the hour in which it begins, and only what failed within it is counted."""
+    fail(store, FATAL, task="old")
+    fail(store, FATAL, task="read")
+    store.wait(2 * 3600)
+    fail(store, failed("boom"), failed("boom"))
+    fail(store, FATAL, task="read")
+    found = store.do(counters.failed_within(HOUR, now=store.now))
+
+    def titles(span: timedelta, **where: Any) -> list[tuple[str, str, int, int]]:
+        """Return the groups with their failures, and those after which a job gave up."""
+        within = store.do(counters.failed_within(span, now=store.now, **where))
+        return [(each.group.task, each.group.title, each.failures, each.deaths) for each in within.groups]
+
+    assert T0 + HOUR == found.since
+    assert [("send", "boom", 2, 0), ("read", "no such user", 1, 1)] == titles(HOUR)
+    assert [("old", 1), ("read", 2), ("send", 2)] == sorted((each[0], each[2]) for each in titles(HOUR * 8))
+    assert [("send", "boom", 2, 0)] == titles(HOUR, limit=1)
+    assert [("read", "no such user", 1, 1)] == titles(HOUR, dead=True) == titles(HOUR, task="read")
+    assert [] == titles(HOUR, task="nothing")
 
 
 def test_a_group_has_a_name(store: Harness):

@@ -122,6 +122,17 @@ def test_jobs_are_found_by_their_partition(store: Harness):
     assert [2, 3] == ids(store, without=(Filter(partition="acme"),))
 
 
+def test_jobs_are_found_by_their_schedule(store: Harness):
+    """A cron and a refresh have made them; a machine with the same name has not."""
+    origins = ("cron:night/1", "cron:nightly/1", "refresh:night/a/b", "machine:night/a", None)
+    store.enqueue(*(structs.replace(new(), origin=each) for each in origins))
+
+    assert [1, 3] == ids(store, schedule="night")
+    assert [2] == ids(store, schedule="nightly")
+    assert [2, 4, 5] == ids(store, without=(Filter(schedule="night"),))
+    assert [] == ids(store, schedule="nigh")
+
+
 def test_jobs_are_found_by_a_worker(store: Harness):
     """By its id or its name: jobs that it runs, that have succeeded there, and that had a failed attempt there."""
     first, second = store.worker("a:1"), store.worker("b:1")

@@ -28,9 +28,22 @@ def test_a_filter_becomes_parameters():
     found, asked = converse(admin.select(wanted), [failed], [])
 
     assert (failed,) == found
-    excluded = ("state", "task", "queue", "hold", "reason", "group", "tag", "key", "partition", "ids", "workers")
+    excluded = [
+        "state",
+        "task",
+        "queue",
+        "hold",
+        "reason",
+        "group",
+        "tag",
+        "key",
+        "partition",
+        "schedule",
+        "ids",
+        "workers",
+    ]
     bounds = ("attempts_least", "attempts_most", "took_least", "took_most")
-    given = ("key", "partition", "workers", "since", "until", "now", *bounds)
+    given = ("key", "partition", "schedule", "workers", "since", "until", "now", *bounds)
     assert {
         **{f"not_{name}": [] for name in excluded},
         **dict.fromkeys(given),

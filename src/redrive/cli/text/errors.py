@@ -9,10 +9,15 @@ from redrive.operate.errors import ErrorList, GroupPage
 
 def groups(view: ErrorList) -> None:
     """Print a list of error groups."""
-    table = Grid("group", "task", "error", "dead", "in 24 h", "last (UTC)", wide=("error",))
+    if view.since is not None:
+        say(f"failures since {utc(view.since)}")
+    within = () if view.span is None else (f"in {view.span}", "gave up")
+    table = Grid("group", "task", "error", "dead", *(within or ("in 24 h",)), "last (UTC)", wide=("error",))
     for each in view.items:
         error = " at ".join(part for part in (each.name, each.frame) if part)
-        table.add(each.id, each.task, error, str(each.dead), f"{each.failures:,}", f"{each.last_at:%m-%d %H:%M}")
+        counts = (each.within, each.deaths_within) if within else (each.failures,)
+        numbers = (f"{count or 0:,}" for count in counts)
+        table.add(each.id, each.task, error, str(each.dead), *numbers, f"{each.last_at:%m-%d %H:%M}")
     table.show()
 
 

@@ -184,25 +184,26 @@ def _found(inside: _Inside, rows: Sequence[JobRecord]) -> Statements[list[JobRec
 
 # The conditions of a filter that a statement takes as they are.
 _SAME = (
-    "state", "task", "queue", "hold", "reason", "error", "group", "caught", "tag", "key", "partition", "since", "until",
-    "finished_before", "after_id", "before_id", "oldest_first",
+    "state", "task", "queue", "hold", "reason", "error", "group", "caught", "tag", "key", "partition", "schedule",
+    "since", "until", "finished_before", "after_id", "before_id", "oldest_first",
 )  # fmt: skip
 
 # Those of which a statement takes the values that a job must not have.
-_EXCLUDED = ("state", "task", "queue", "hold", "reason", "group", "tag", "key", "partition")
+_EXCLUDED = ("state", "task", "queue", "hold", "reason", "group", "tag", "key", "partition", "schedule")
 
 # Those that few filters have: a statement tests once whether one of them does.
-_NARROW = ("key", "partition", "worker", "since", "until", "attempts", "took")
+_NARROW = ("key", "partition", "schedule", "worker", "since", "until", "attempts", "took")
 
 
 def _params(wanted: Filter, *, restarting: bool = False, now: datetime | None = None) -> Statements[dict[str, object]]:
     """Return the parameters of the statements that select jobs."""
     asks_for_dead = restarting or wanted.state is State.DEAD or wanted.caught is not None
+    names_them = wanted.refreshes or wanted.ids is not None or wanted.schedule is not None
     params: dict[str, object] = {name: getattr(wanted, name) for name in _SAME}
     params |= {
         "count": wanted.limit,
         "ids": None,
-        "refreshes": wanted.refreshes or wanted.ids is not None or not asks_for_dead,
+        "refreshes": names_them or not asks_for_dead,
         "narrow": bool(wanted.without) or any(getattr(wanted, name) is not None for name in _NARROW),
         "now": now,
         "workers": None if wanted.worker is None else (yield from _workers([wanted.worker])),

@@ -5,6 +5,7 @@ The rows are defined in `redrive.engine.counters`. They are for charts and lists
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -261,6 +262,54 @@ def read_place(text: str) -> tuple[datetime, str] | None:
         return None
 
 
+class FailedGroup(msgspec.Struct, frozen=True, gc=False):
+    """An error group with its failures since an instant.
+
+    Attributes:
+        deaths: of these, the failures after which a job gave up.
+    """
+
+    group: ErrorGroup
+    failures: int
+    deaths: int
+
+
+class FailedWithin(msgspec.Struct, frozen=True, gc=False):
+    """What `failed_within` returns.
+
+    Attributes:
+        since: the beginning of the hour in which the span begins, since failures are counted by the hour.
+    """
+
+    since: datetime
+    groups: tuple[FailedGroup, ...]
+
+
+@reads
+def failed_within(
+    span: timedelta, *, task: str | None = None, dead: bool = False, limit: int = 20, now: datetime | None = None
+) -> Statements[FailedWithin]:
+    """Return the error groups that failed within the last ``span``, those with most failures first.
+
+    Args:
+        span: until now; it begins with a whole hour, that is up to an hour earlier.
+        task: only those of a task.
+        dead: only those with dead jobs that were not caught.
+        limit: the number of groups.
+        now: by default the present instant.
+    """
+    at = now or (yield from instant(None))
+    since = counters.floor(at - span, counters.HOUR)
+    rows = yield Query("errors_within", {"since": since, "task": task, "count": MOST if dead else limit})
+    counts = {fingerprint: (failures, deaths) for fingerprint, failures, deaths in rows}
+    found: dict[str, ErrorGroup] = {}
+    if counts:
+        read = yield from _groups(at, {"fingerprints": list(counts), "dead": dead}, len(counts))
+        found = {each.fingerprint: each for each in read}
+    ranked = (FailedGroup(found[name], *numbers) for name, numbers in counts.items() if name in found)
+    return FailedWithin(since, tuple(itertools.islice(ranked, limit)))
+
+
 @reads
 def groups(
     *,
@@ -286,15 +335,29 @@ def groups(
     at = now or (yield from instant(None))
     before_at, last = before or (None, None)
     params = {
-        "fingerprint": fingerprint,
+        "fingerprints": None if fingerprint is None else [fingerprint],
         "task": task,
         "dead": dead,
         "unmuted": unmuted,
         "before_at": before_at,
         "before": last,
     }
+    return tuple((yield from _groups(at, params, limit)))
+
+
+# The parameters of the query `errors_select` that select nothing.
+_ALL_GROUPS: Final[Mapping[str, object]] = {
+    **dict.fromkeys(("fingerprints", "task", "before_at", "before")),
+    "dead": False,
+    "unmuted": False,
+}
+
+
+def _groups(at: datetime, params: Mapping[str, object], limit: int) -> Statements[Sequence[ErrorGroup]]:
     hours = {"now": at, "since": counters.floor(at, counters.HOUR) - HOURS + counters.HOUR}
-    return tuple((yield Query("errors_select", {**params, **hours, "most": MOST, "count": limit}, into=ErrorGroup)))
+    given = {**_ALL_GROUPS, **params, **hours, "most": MOST, "count": limit}
+    found: Sequence[ErrorGroup] = yield Query("errors_select", given, into=ErrorGroup)
+    return found
 
 
 @writes

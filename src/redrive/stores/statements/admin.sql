@@ -16,6 +16,9 @@
     AND (:finished_before::timestamptz IS NULL OR finished_at < :finished_before)
     AND (NOT :narrow::boolean OR (
         (:partition::text IS NULL OR partition = :partition)
+        -- The name of a schedule has no slash.
+        AND (:schedule::text IS NULL OR :schedule = CASE WHEN origin LIKE 'cron:%' OR origin LIKE 'refresh:%'
+            THEN substr(origin, strpos(origin, ':') + 1, strpos(origin, '/') - strpos(origin, ':') - 1) END)
         -- OFFSET: no plan reads all keys or attempts for that.
         AND (:key::text IS NULL OR key = :key OR EXISTS (
             SELECT FROM redrive_keys AS held
@@ -45,6 +48,9 @@
         AND (reason = ANY (:not_reason::text[])) IS NOT TRUE
         AND (fingerprint = ANY (:not_group::text[])) IS NOT TRUE
         AND (partition = ANY (:not_partition::text[])) IS NOT TRUE
+        AND (CASE WHEN origin LIKE 'cron:%' OR origin LIKE 'refresh:%'
+            THEN substr(origin, strpos(origin, ':') + 1, strpos(origin, '/') - strpos(origin, ':') - 1)
+            END = ANY (:not_schedule::text[])) IS NOT TRUE
         AND (key = ANY (:not_key::text[])) IS NOT TRUE
         AND (id = ANY (:not_ids::bigint[])) IS NOT TRUE
         AND (worker_id = ANY (:not_workers::bigint[])) IS NOT TRUE
@@ -81,6 +87,8 @@
     AND (:finished_before IS NULL OR finished_at < :finished_before)
     AND (NOT :narrow OR (
         (:partition IS NULL OR partition = :partition)
+        AND (:schedule IS NULL OR :schedule = CASE WHEN origin LIKE 'cron:%' OR origin LIKE 'refresh:%'
+            THEN substr(origin, instr(origin, ':') + 1, instr(origin, '/') - instr(origin, ':') - 1) END)
         AND (:key IS NULL OR key = :key OR EXISTS (
             SELECT 1 FROM redrive_keys AS held
             WHERE held.kind = 'idempotency' AND held.scope = '' AND held.key = :key AND held.job_id = redrive_jobs.id
@@ -112,6 +120,9 @@
         AND (reason IN (SELECT value FROM json_each(:not_reason))) IS NOT TRUE
         AND (fingerprint IN (SELECT value FROM json_each(:not_group))) IS NOT TRUE
         AND (partition IN (SELECT value FROM json_each(:not_partition))) IS NOT TRUE
+        AND (CASE WHEN origin LIKE 'cron:%' OR origin LIKE 'refresh:%'
+            THEN substr(origin, instr(origin, ':') + 1, instr(origin, '/') - instr(origin, ':') - 1)
+            END IN (SELECT value FROM json_each(:not_schedule))) IS NOT TRUE
         AND (key IN (SELECT value FROM json_each(:not_key))) IS NOT TRUE
         AND (id IN (SELECT value FROM json_each(:not_ids))) IS NOT TRUE
         AND (worker_id IN (SELECT value FROM json_each(:not_workers))) IS NOT TRUE

@@ -251,6 +251,18 @@ WHERE last_at < :before
         WHERE job.fingerprint = redrive_errors.fingerprint AND state = 'dead' AND caught_at IS NULL
     )
 
+-- name: errors_within
+-- Return the error groups that have failed since the beginning of an hour, the most frequent first.
+-- both
+SELECT counted.fingerprint, CAST(sum(counted.failures) AS bigint) AS failures, CAST(sum(counted.deaths) AS bigint) AS deaths
+FROM redrive_errors AS found
+CROSS JOIN redrive_error_hours AS counted
+WHERE found.last_at >= :since::timestamptz AND counted.fingerprint = found.fingerprint AND counted.at >= :since
+    AND (:task::text IS NULL OR found.task = :task)
+GROUP BY counted.fingerprint
+ORDER BY 2 DESC, 1
+LIMIT :count::bigint
+
 -- name: errors_select
 -- Return error groups with their dead jobs up to a limit and the failures of 24 hours, the latest failure first.
 -- postgres
@@ -276,7 +288,7 @@ SELECT fingerprint, task, reason, type, title, frame, first_at, last_at, last_jo
         WHERE counted.fingerprint = found.fingerprint AND at >= :since
     ) AS deaths
 FROM redrive_errors AS found
-WHERE (:fingerprint::text IS NULL OR fingerprint = :fingerprint)
+WHERE (:fingerprints::text[] IS NULL OR fingerprint = ANY (:fingerprints))
     AND (:task::text IS NULL OR task = :task)
     AND (:before_at::timestamptz IS NULL OR (last_at, fingerprint) < (:before_at, :before::text))
     AND (
@@ -316,7 +328,7 @@ SELECT fingerprint, task, reason, type, title, frame, first_at, last_at, last_jo
         WHERE counted.fingerprint = found.fingerprint AND at >= :since
     ) AS deaths
 FROM redrive_errors AS found
-WHERE (:fingerprint IS NULL OR fingerprint = :fingerprint)
+WHERE (:fingerprints IS NULL OR fingerprint IN (SELECT value FROM json_each(:fingerprints)))
     AND (:task IS NULL OR task = :task)
     AND (:before_at IS NULL OR last_at < :before_at OR (last_at = :before_at AND fingerprint < :before))
     AND (

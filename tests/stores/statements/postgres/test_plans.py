@@ -33,11 +33,24 @@ POOLED = PostgresSettings("", "", pgbouncer=True)
 """Settings with which each transaction repeats the settings of its session."""
 
 _CONDITIONS = """
-    state hold task queue reason error group caught tag finished_before partition key workers since until attempts_least
-    attempts_most took_least took_most
+    state hold task queue reason error group caught tag finished_before partition schedule key workers since until
+    attempts_least attempts_most took_least took_most
 """
 
-_EXCLUDED = ["state", "task", "queue", "hold", "reason", "group", "tag", "key", "partition", "ids", "workers"]
+_EXCLUDED = [
+    "state",
+    "task",
+    "queue",
+    "hold",
+    "reason",
+    "group",
+    "tag",
+    "key",
+    "partition",
+    "schedule",
+    "ids",
+    "workers",
+]
 
 FILTER = dict.fromkeys(_CONDITIONS.split(), "NULL") | dict.fromkeys([f"not_{each}" for each in _EXCLUDED], "'{}'") | {
     "narrow": "true",
@@ -269,7 +282,7 @@ LISTS = {
     "runs_called": {"names": "ARRAY['inv-443']"},
     "hits": {"word": "'inv-443'", "budget": "100"},
     "errors_select": {
-        "fingerprint": "NULL",
+        "fingerprints": "NULL",
         "before_at": "NULL",
         "before": "NULL",
         "dead": "true",
@@ -277,6 +290,17 @@ LISTS = {
         "count": "20",
         "since": f"'{T0}'",
     },
+    "errors_select, names": {
+        "fingerprints": "ARRAY['a', 'b']",
+        "before_at": "NULL",
+        "before": "NULL",
+        "dead": "true",
+        "unmuted": "true",
+        "count": "20",
+        "since": f"'{T0}'",
+    },
+    "errors_within": {"since": f"'{T0}'", "count": "20"},
+    "occurrences_outcomes": {"names": "NULL", "before": "NULL", "count": "20"},
     "vitals": {"failures": "5"},
 }
 

@@ -186,7 +186,7 @@ def test_a_sweep_costs_the_same_with_many_jobs(made, kind: str):
 
 ABSENT = """
     narrow workers attempts_least attempts_most took_least took_most not_workers not_ids not_state not_task not_queue
-    not_hold not_reason not_group not_tag not_key not_partition
+    not_hold not_reason not_group not_tag not_key not_partition schedule not_schedule
     queues tasks hold note attempt failures crashes snoozes by_rule last_delay finished_at reason error forgive queue
     task caught oldest_first unreadable_at finished_before excluded refreshes group fingerprint fingerprints before_at
     birth
@@ -406,10 +406,30 @@ def test_jobs_without_keys_run_no_key_statement():
 COUNTED = {
     "minutes_sums": ["SEARCH redrive_minutes USING PRIMARY KEY (at>?)", "USE TEMP B-TREE FOR GROUP BY"],
     "minutes_unrolled": ["SEARCH redrive_minutes USING PRIMARY KEY (at>? AND at<?)"],
+    "errors_within": [
+        "SEARCH found USING INDEX redrive_errors_latest (last_at>?)",
+        "SEARCH counted USING PRIMARY KEY (fingerprint=? AND at>?)",
+        "USE TEMP B-TREE FOR GROUP BY",
+        "USE TEMP B-TREE FOR ORDER BY",
+    ],
+    "occurrences_outcomes": [
+        "SCAN known",
+        "LIST SUBQUERY 1",
+        "SCAN json_each VIRTUAL TABLE INDEX 1:",
+        "SEARCH found USING PRIMARY KEY (schedule=? AND occurs_at>?)",
+        "CORRELATED SCALAR SUBQUERY 3",
+        "CO-ROUTINE latest",
+        "SEARCH redrive_occurrences USING PRIMARY KEY (schedule=?)",
+        "SEARCH latest",
+        "SEARCH job USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
+        "USE TEMP B-TREE FOR ORDER BY",
+    ],
     "depths_noted": ["SEARCH redrive_depths USING PRIMARY KEY (at=?)"],
     "errors_select": [
         "SCAN found USING INDEX redrive_errors_latest",
-        "CORRELATED SCALAR SUBQUERY 8",
+        "LIST SUBQUERY 8",
+        "SCAN json_each VIRTUAL TABLE INDEX 1:",
+        "CORRELATED SCALAR SUBQUERY 9",
         "SEARCH job USING COVERING INDEX redrive_jobs_grouped (fingerprint=?)",
         "CORRELATED SCALAR SUBQUERY 2",
         "CO-ROUTINE counted",
