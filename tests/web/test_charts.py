@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import redrive
 from redrive.operate.charts import axes, plots, sparks
 from redrive.operate.charts.plots import Cell
+from redrive.stores.operations import workers
+from redrive.testing import VirtualClock
+from tests.web.client import Operator
 
 AT = datetime(2026, 11, 28, 1, 0, tzinfo=UTC)
 KYIV = ZoneInfo("Europe/Kyiv")
@@ -54,6 +58,25 @@ def test_times_are_those_of_the_zone():
     assert [(0.0, "03:00"), (1.0, "04:00")] == [axis.labels[0], axis.labels[-1]]
     assert axis.is_open
     assert "28 Nov" == axes.times([AT] * 90, timedelta(days=1), UTC).names[0]
+
+
+def test_a_new_build_is_marked_on_the_charts():
+    """With the first start of a worker that has it; control characters of its name are escapes."""
+    app = redrive.App("memory://", clock=VirtualClock(AT))
+    app.open()
+    for build, wait in (("1.0", "20m"), ("2\x1b.0", "20m"), ("1.0", "0s")):
+        register = workers.register("w", concurrency=1, lease_for=timedelta(hours=1), build=build, now=app.now())
+        app.store.run(register)
+        app.clock.advance(wait)
+    history = Operator(app).read("/overview?span=1h")["history"]
+    html = Operator(app).get("/").text
+    app.close()
+
+    assert [("1.0", "2026-11-28T01:00:00Z"), ("2\x1b.0", "2026-11-28T01:20:00Z")] == [
+        (each["build"], each["at"]) for each in history["builds"]
+    ]
+    assert "mark-line" in html
+    assert "2\\u001b.0</text>" in html
 
 
 def test_the_newest_changes_are_marked():

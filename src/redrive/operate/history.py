@@ -18,8 +18,10 @@ from redrive.operate.charts import axes, plots, sparks
 from redrive.operate.charts.axes import Axis
 from redrive.operate.charts.svg import Picture
 from redrive.operate.exchange import Request, Site
-from redrive.stores.operations import counters
+from redrive.stores.operations import counters, workers
 from redrive.stores.operations.counters import PastDepth, SpanSums, Throughput
+from redrive.stores.operations.workers import Build
+from redrive.visible import visible
 
 
 class Span(StrEnum):
@@ -36,6 +38,9 @@ ALERT: Final = 5.0
 
 #: The bars at each end of a chart that are compared with each other.
 COMPARED: Final = 5
+
+#: The characters of a build that are drawn.
+LABEL: Final = 20
 
 #: The length of each span, and the width of its bars.
 SPANS: Final[Mapping[Span, tuple[timedelta, timedelta]]] = {
@@ -166,6 +171,13 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
         return sparks.bars("ended", self.bars, sentence)
 
 
+class BuildStart(msgspec.Struct, frozen=True, gc=False):
+    """A build of the code, and the first start of a worker that had it."""
+
+    build: str
+    at: datetime
+
+
 class History(msgspec.Struct, frozen=True, gc=False):
     """The recent past, as counted by workers; they write every 10 seconds.
 
@@ -175,6 +187,7 @@ class History(msgspec.Struct, frozen=True, gc=False):
         now: the newest bars beside the oldest.
         tries: the retries that ended, by the number of the attempt: from 2 to 7, and those above with 7.
         took: the number of attempts by the time that they took, in the buckets of `redrive.engine.counters.BUCKETS`.
+        builds: that workers began to run within the span, the first one first.
     """
 
     span: Span
@@ -184,6 +197,7 @@ class History(msgspec.Struct, frozen=True, gc=False):
     tries: tuple[int, ...]
     took: tuple[int, ...]
     moments: tuple[Moment, ...]
+    builds: tuple[BuildStart, ...]
 
     def throughput(self, zone: tzinfo) -> Picture:
         """Draw the ended attempts, with times in a zone."""
@@ -264,7 +278,9 @@ class History(msgspec.Struct, frozen=True, gc=False):
         return self._axis(zone).names
 
     def _axis(self, zone: tzinfo) -> Axis:
-        return axes.times([each.at for each in self.moments], timedelta(seconds=self.width_seconds), zone)
+        marks = [(each.at, visible(each.build)[:LABEL]) for each in self.builds]
+        width = timedelta(seconds=self.width_seconds)
+        return axes.times([each.at for each in self.moments], width, zone, marks=marks)
 
 
 Past: TypeAlias = tuple[History, dict[str, Pace], tuple[Pace, ...]]
@@ -292,10 +308,18 @@ def _read(name: Span, queue: str | None, now: datetime) -> Procedure[Past]:
     depths: dict[datetime, list[PastDepth]] = defaultdict(list)
     for depth in found.depths:
         depths[depth.at].append(depth)
+    built: tuple[Build, ...] = yield workers.builds(found.since)
     moments = tuple(_moment(at, by_start[at], depths.get(at, []), found.took_in.get(at, [])) for at in starts)
     total = tuple(map(sum, zip(*found.took.values(), strict=True))) or (0,) * (len(BUCKETS) + 1)
     history = History(
-        name, width.total_seconds(), _ended(found.sums), _now(moments, found), tuple(found.tries), total, moments
+        name,
+        width.total_seconds(),
+        _ended(found.sums),
+        _now(moments, found),
+        tuple(found.tries),
+        total,
+        moments,
+        tuple(BuildStart(each.build, each.first_at) for each in reversed(built)),
     )
     queues = {each: _pace(found, whole, starts, each) for each in sorted({one.queue for one in found.sums})}
     tasks = [_pace(found, whole, starts, *each) for each in sorted({(one.queue, one.task) for one in found.sums})]
