@@ -125,6 +125,7 @@ WORDS = {
     "queue": EVIL,
     "number": "1",
     "numbers": "1",
+    "words": "1",
     "key": EVIL,
     "task": EVIL,
     "group": EVIL,

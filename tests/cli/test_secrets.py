@@ -89,6 +89,7 @@ WORDS = {
     "queue": "default",
     "number": "42",
     "numbers": "42",
+    "words": "42",
     "key": "berlin",
     "task": "charge",
     "group": "1-0",

@@ -28,12 +28,13 @@ WORK = '''
 import asyncio
 import os
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import redrive
 from redrive.engine.counters import ErrorLine, TallyRows
 from redrive.runtime.worker import Worker
-from redrive.stores.operations import counters
+from redrive.stores.operations import counters, workers
 
 app = redrive.App(Path(__file__).with_name("url").read_text(), heartbeat_every="200ms", lease_for="15s")
 LATE = redrive.Filter(tag="never")
@@ -121,8 +122,9 @@ def send(event: dict[str, str]) -> None:
 
 
 def fill() -> None:
-    """Make jobs in many states."""
+    """Make jobs in many states, and a worker that serves none of them."""
     app.open()
+    app.store.run(workers.register("idle", concurrency=1, lease_for=timedelta(days=1), queues=["none"]))
     for order in range(16):
         charge.enqueue(order, CANARY)
     job = flaky.enqueue(1)

@@ -40,6 +40,7 @@ CHROMIUM = Path(os.environ.get("REDRIVE_CHROMIUM", "/usr/bin/chromium"))
 
 EXAMPLES = {
     "/jobs/{id}": f"/jobs/{DEAD}",
+    "/workers/{id}": "/workers/1",
     "/errors/{group}": "/errors/other",
     "/operations/preview": "/operations/preview?action=redrive&q=state:dead",
     "/operations/{id}": "/operations/1",

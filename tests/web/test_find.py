@@ -106,6 +106,15 @@ def test_a_number_is_an_id_or_a_value(shop: redrive.App):
     assert [str(number), "2"] == [each["id"] for each in found(Operator(shop), "2")["jobs"]]
 
 
+def test_a_filter_leads_to_the_list_of_jobs(shop: redrive.App):
+    """There all that match can be changed; the API answers at once."""
+    operator = Operator(shop)
+    answer = operator.get("/find?q=state:dead+task:pay")
+
+    assert (303, "/jobs?q=state%3Adead+task%3Apay") == (answer.status_code, answer.headers["location"])
+    assert 2 == len(found(operator, "state:dead task:pay")["jobs"])
+
+
 def test_what_was_not_searched_is_said(shop: redrive.App, monkeypatch: pytest.MonkeyPatch):
     """Older jobs and events, with the way to go on; the next page has no other matches again."""
     monkeypatch.setattr(admin, "BUDGET", 1)

@@ -320,12 +320,14 @@ class Page(msgspec.Struct, frozen=True, gc=False):
         data: what the template and the JSON API show.
         refusal: why the page answers nothing, although it is shown; the JSON API returns this instead of the data.
         next: the parameters of the next page of a list; None for one that has no next page.
+        elsewhere: the page of a browser that shows it with actions; None for its own.
     """
 
     title: str
     data: msgspec.Struct
     refusal: Refusal | None = None
     next: Mapping[str, str | None] = {}
+    elsewhere: str | None = None
 
     @property
     def status(self) -> HTTPStatus:

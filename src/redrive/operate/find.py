@@ -98,7 +98,9 @@ def find(site: Site, request: Request) -> Procedure[Page]:
         unread=tuple(_unread(jobs, others)),
     )
     title = f"{len(data.hits) + len(data.jobs)} found: {q[:60]}"
-    return Page(title, data, next={"before": jobs.before or jobs.searched_to})
+    # Only a filter: the list of jobs has actions for all that match.
+    listed = None if asked.word is not None else f"/jobs?{urlencode({'q': q})}"
+    return Page(title, data, next={"before": jobs.before or jobs.searched_to}, elsewhere=listed)
 
 
 def _unread(jobs: JobList, others: Hits) -> list[str]:

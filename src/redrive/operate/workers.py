@@ -135,9 +135,9 @@ def worker_list(site: Site, request: Request) -> Procedure[Page]:
     past, _, tasks = yield from history.read(site, request, found.now)
     present: tuple[PresentJob, ...] = yield queues.present(None, now=found.now)
     at = found.now + site.shared.age(VITALS)
-    living = [each for each in found.workers if each.expires_at > at]
+    living = found.alive
     build = doctor.present_build(living)
-    items = tuple(_line(each, at, build) for each in found.workers)
+    items = tuple(_line(each, found.now, build) for each in found.workers)
     mixed = len({each.version for each in living}) > 1
     data = WorkerList(at, found.now, items, mixed, _builds(living, build), running(present, tasks, at), past)
     return Page(f"{len(living)} workers", data)

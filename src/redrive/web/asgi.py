@@ -199,6 +199,8 @@ class Dashboard:
             return self._moved(request, given, answer)
         if is_api(request):
             return self._data(given, answer)
+        if answer.elsewhere is not None:
+            return RedirectResponse(f"{given.prefix}{answer.elsewhere}", HTTPStatus.SEE_OTHER)
         counts = await arun(self._site.app.store, navigation.beside(self._site))
         return self._page(request, given, route, answer, counts)
 

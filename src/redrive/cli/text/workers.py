@@ -22,7 +22,7 @@ def workers(view: WorkerList, app: str) -> None:
     for each in view.items:
         slots = f"{each.busy}/{each.slots}"
         tasks = "all" if each.tasks is None else str(each.tasks)
-        heard = f"{span(view.at - each.heard_at)} ago"
+        heard = f"{span(view.read_at - each.heard_at)} ago"
         facts = (slots, _oldest(each), _queues(each), tasks, heard, each.version or "-", _build(each))
         table.add(each.id, each.name, _state(each), *facts)
     table.show()
