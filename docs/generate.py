@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,10 @@ from typer.main import get_command
 
 from redrive.cli import cli
 from redrive.engine.lifecycle import TABLE, LifecycleEvent
-from redrive.operate.charts.timeline import Bar, draw
+from redrive.operate.charts.waterfall import Row, draw
+from redrive.operate.exchange import Payloads
+from redrive.operate.job import attempt_bars, attempt_line
+from redrive.operate.shown import Shown
 from redrive.operate.table import ROWS
 from redrive.web.openapi import document
 
@@ -51,11 +55,11 @@ def timeline() -> str:
     ):
         exec(program, names)  # noqa: S102 - the page is part of this repository
     job = names["job"].refresh()
-    bars = [
-        Bar(each.number, each.started_at, each.finished_at, each.outcome.value, each.reason, each.rule, each.delay)
-        for each in job.attempts
-    ]
-    return str(draw(bars, None, bars[-1].finished_at))
+    lines = [attempt_line(each, Shown.of(Payloads.SHOW)) for each in job.attempts]
+    bars = attempt_bars(lines)
+    row = Row(tuple(bars), "; ".join(each.tip for each in bars))
+    picture = draw([row], lines[-1].finished_at, UTC, folded=False)
+    return f'<figure class="timeline">{picture.axis}{picture.rows[0]}</figure>'
 
 
 def pictures() -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from redrive.engine.error_groups import frame, place, seen, title
+from redrive.engine.error_groups import frame, frames, place, seen, title
 from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Succeeded
 from tests.engine.helpers import NOW, claim, failure, settled
 
@@ -162,3 +162,16 @@ def test_each_failure_has_a_group(outcome: Any, expected: tuple[str, ...] | None
     parts = None if found is None else (found.reason, found.type, found.title, found.frame)
 
     assert expected == parts
+
+
+def test_the_frames_of_a_traceback_are_read_from_the_innermost_on():
+    """Each frame has its place, its source and whether it is own code; of a chain the last exception counts."""
+    found = [(each.file, each.function, each.line, each.source, each.own) for each in frames(TRACEBACK)]
+
+    assert [
+        ("httpx/_client.py", "get", 7, 'raise ReadTimeout("timed out")', False),
+        ("payments/client.py", "post", 30, "httpx.get(url)", True),
+        ("payments/jobs.py", "charge", 12, "post(order)", True),
+    ] == found
+    assert ["pay"] == [each.function for each in frames(CHAIN)]
+    assert [] == list(frames(""))

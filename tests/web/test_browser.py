@@ -176,7 +176,7 @@ def _until(page: Page, holds: Callable[[], bool]) -> None:
 
 
 def _rows(page: Page) -> list[str]:
-    return page.locator("tbody th").all_inner_texts()
+    return page.locator(".jobs tbody th").all_inner_texts()
 
 
 # --------------------------------------------------------------------------------------------------------- all pages
@@ -238,11 +238,11 @@ def test_links_beside_buttons_are_level_with_them(visit: Visit, full: Site, path
 
 
 def test_numbers_of_rows_are_not_broken(visit: Visit, full: Site):
-    """The first column of a table keeps its words whole in a narrow window."""
+    """The number and the state of a job keep their words whole in a narrow window."""
     page = visit(full, viewport={"width": 390, "height": 800}).open("/jobs")
     page.click("#live")
-    row = page.locator("tbody tr").first.evaluate(
-        "row => [...row.cells].slice(0, 2).map(cell => cell.querySelector('a, span').getClientRects().length)"
+    row = page.locator(".jobs tbody tr").first.evaluate(
+        "row => [...row.querySelectorAll('th a, .badge')].map(each => each.getClientRects().length)"
     )
 
     assert [1, 1] == row
@@ -250,11 +250,12 @@ def test_numbers_of_rows_are_not_broken(visit: Visit, full: Site):
 
 def test_first_columns_stay_in_sight_on_narrow_screens(visit: Visit, full: Site):
     """Tables that are scrolled to their end still name their rows, and nothing shines through the names."""
-    page = visit(full, viewport={"width": 360, "height": 800}).open("/jobs")
-    page.locator(".scroll").evaluate("each => each.scrollLeft = 10000")
-    name = page.locator("tbody th").first
+    page = visit(full, viewport={"width": 360, "height": 800}).open("/queues")
+    table = page.locator(".scroll:has(tbody)").first
+    table.evaluate("each => each.scrollLeft = 10000")
+    name = table.locator("tbody th").first
 
-    assert page.locator(".scroll").evaluate("each => each.scrollLeft") > 100
+    assert table.evaluate("each => each.scrollLeft") > 100
     assert 0 <= name.bounding_box()["x"] < 20  # type: ignore[index]
     assert "rgba(0, 0, 0, 0)" != name.evaluate("each => getComputedStyle(each).backgroundColor")
 
@@ -268,8 +269,8 @@ def _refresh(page: Page) -> None:
 
 def test_a_refresh_changes_a_page_in_place(visit: Visit, full: Site):
     """The place to which a reader has scrolled a table, and what is open, stay when the page is read again."""
-    page = visit(full, viewport={"width": 360, "height": 800}).open("/jobs")
-    table = page.locator(".scroll")
+    page = visit(full, viewport={"width": 360, "height": 800}).open("/queues")
+    table = page.locator(".scroll:has(tbody)").first
     scrolled = table.evaluate("each => { each.scrollLeft = 10000; return each.scrollLeft }")
     _refresh(page)
 
@@ -303,8 +304,8 @@ def test_reading_and_acting_work_without_javascript(visit: Visit, site: Site):
     page.click("button[value=pause]")
     expect(page.locator("main")).to_contain_text("Paused since")
     page.goto("/jobs?q=state:dead+id:4,6,7")
-    page.click("main summary")
-    page.click("button[value=redrive]")
+    page.click("#acts summary")
+    page.click("#acts button[value=redrive]")
     expect(page.locator("h1")).to_have_text("Redrive 2 jobs?")
     page.click("button[value=redrive]")
     expect(page.locator(".note")).to_have_text("operation 2 is running")
@@ -322,9 +323,10 @@ def test_pages_programs_and_the_command_line_show_the_same_numbers(visit: Visit,
     """Three failed attempts have the same durations, delays and rules in picture, table, JSON and command line."""
     visitor = visit(site)
     page = visitor.open(f"/jobs/{FLAKY}")
+    page.click(".as-table summary")
     table = [row.locator("td, th").all_inner_texts() for row in page.locator("tbody tr").all()]
-    picture = page.locator("svg.timeline").get_attribute("aria-label") or ""
-    tips = [each.inner_html() for each in page.locator("svg.timeline .wait title").all()]
+    picture = page.locator(".lane li svg").get_attribute("aria-label") or ""
+    tips = [each.inner_html() for each in page.locator(".lane .rest").locator("xpath=..").locator("title").all()]
     data = visitor.context.request.get(f"/api/v1/jobs/{FLAKY}").json()["attempts"]
     command = [sys.executable, "-m", "redrive", "jobs", "show", "work:app", str(FLAKY), "--json"]
     printed = subprocess.run(command, cwd=site.deployment.folder, capture_output=True, check=True, text=True).stdout
@@ -336,9 +338,10 @@ def test_pages_programs_and_the_command_line_show_the_same_numbers(visit: Visit,
     assert (["20ms", "40ms", "1h"], ["backoff", "backoff", "hint"]) == (waits, rules)
     plain = [[cell.replace("\N{NO-BREAK SPACE}", "").replace("min", "m") for cell in row] for row in table]
     assert (ran, waits) == ([row[2] for row in plain], [row[5] for row in plain])
-    assert ran == re.findall(r"attempt \d ran (\S+):", picture)
+    plainly = picture.replace("\N{NO-BREAK SPACE}", "").replace("min", "m")
+    assert ran == re.findall(r"attempt \d ran (\S+):", plainly)
     expected = [f"delay {wait}, chosen by {rule}" for wait, rule in zip(waits, rules, strict=True)]
-    assert expected == [tip.partition(";")[0] for tip in tips]
+    assert expected == [tip.replace("&nbsp;", "").partition(";")[0] for tip in tips]
     assert data == history
     assert [(each["number"], each["rule"], each["waits_seconds"]) for each in history] == [
         (1, "backoff", 0.02), (2, "backoff", 0.04), (3, "hint", 3600.0)

@@ -464,10 +464,11 @@ def test_a_rare_filter_says_how_far_it_was_searched(client: Client, monkeypatch:
     assert ("3", ["4", "3"]) == (first["searched_to"], [each["id"] for each in first["items"]])
     assert (None, ["2", "1"]) == (second["searched_to"], [each["id"] for each in second["items"]])
     some, none = (client.get(f"/jobs?q=task:{name}&before=6").text for name in ("charge", "nothing"))
-    assert "2 found among the newest jobs, down to job 3." in some
+    assert "2 jobs, newest first; searched down to job 3" in some
     assert "None of the newest jobs, down to job 3, matches." in none
-    assert "search further" in none
-    assert "No job matches" not in some + none
+    assert "Search further" in some
+    assert "Search further" in none
+    assert "searched all" not in some + none
     assert "down to job 3" in client.get("/jobs?q=task:charge&before=6").text
 
 

@@ -37,10 +37,12 @@ MOST = 8
 FILLED = [
     "/?span=90d",
     "/jobs?q=state:dead+task:charge+tag:late&before=9&limit=1",
-    "/find?q=state:dead&before=9&limit=1",
+    "/find?q=card&before=9&limit=1",
     "/errors?task=charge&dead=1&limit=1",
     "/workers/3?before=9&limit=1",
     "/queues?span=8h",
+    "/tasks?span=8h",
+    "/tasks/charge?span=90d",
     "/queues/mail/out?span=90d",
     "/workers?span=3d",
     "/autoscale?queue=mail/out&target=30s",

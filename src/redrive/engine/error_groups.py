@@ -160,5 +160,33 @@ def _deepest(traceback: str) -> re.Match[str] | None:
     return deepest
 
 
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """A frame of a traceback.
+
+    Attributes:
+        line: its number.
+        source: the text of the line; empty if it was not at hand.
+        own: False in a library and in Python itself.
+    """
+
+    file: str
+    function: str
+    line: int
+    source: str
+    own: bool
+
+
+def frames(traceback: str) -> Iterator[Frame]:
+    """Yield the frames of a traceback, the innermost one first. Of a chain of exceptions the last one counts."""
+    lines = traceback[max(traceback.rfind(_HEAD), 0) :].split("\n")
+    for number in range(len(lines) - 1, -1, -1):
+        found = _FRAME.match(lines[number])
+        if found is not None:
+            below = lines[number + 1 : number + 2]
+            source = below[0].strip() if below and below[0].startswith("    ") else ""
+            own = not _FOREIGN.search(found["file"])
+            yield Frame(_short(found), found["name"], int(found["line"]), source, own)
+
+
 def _short(found: re.Match[str]) -> str:
     return "/".join(_SEPARATOR.split(found["file"])[-2:])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, tzinfo
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -12,15 +12,16 @@ from msgspec.structs import replace
 
 from redrive.app.protocol import Procedure
 from redrive.engine.commands import command
+from redrive.engine.counters import HOUR, floor
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Count, Filter, WorkerRecord
-from redrive.operate import jobs
-from redrive.operate.charts import sparks
+from redrive.engine.records import Count, Filter
+from redrive.operate import job, jobs
+from redrive.operate.charts import axes, plots, sparks
 from redrive.operate.charts.svg import Picture
 from redrive.operate.exchange import MOST_ITEMS, Form, Id, Moved, Page, Refusal, Request, Site, path_to
 from redrive.operate.vitals import vitals
 from redrive.policy import parse_duration
-from redrive.stores.operations import clock, counters, workers
+from redrive.stores.operations import counters
 from redrive.stores.operations.counters import ErrorGroup, FailedWithin
 from redrive.stores.operations.doctor import Vitals
 from redrive.stores.operations.queues import MOST
@@ -106,17 +107,32 @@ class ErrorList(msgspec.Struct, frozen=True, gc=False):
     """A page of error groups, the latest failure first; with a span those with most failures first.
 
     Attributes:
+        at: when it was read.
         before: the parameter ``before`` of the next page; None on the last page, and with a span.
         span: 1h, 24h or 7d.
         since: the beginning of the failures of a span, which is that of an hour.
     """
 
+    at: datetime
     items: tuple[GroupLine, ...]
     task: str | None
     dead: bool
     before: str | None
     span: str | None = None
     since: datetime | None = None
+
+    def picture(self, zone: tzinfo) -> Picture:
+        """Draw the failures of these groups by hour."""
+        hours = [sum(each) for each in zip(*(group.hours for group in self.items), strict=True)]
+        return _by_hour(hours, self.at, zone)
+
+
+def _by_hour(hours: Sequence[int], at: datetime, zone: tzinfo) -> Picture:
+    first = floor(at, HOUR) - HOUR * (len(hours) - 1)
+    starts = [first + HOUR * number for number in range(len(hours))]
+    sentence = f"Failures by hour: {sum(hours):,} in 24 hours, {hours[-1]:,} in the present hour"
+    axis = axes.times(starts, HOUR, zone)
+    return plots.columns(axis, {"failed": hours}, sentence, scale=plots.counts(max(hours), plots.SMALL))
 
 
 class GroupAction(Form, frozen=True, gc=False):
@@ -134,14 +150,29 @@ class GroupPage(msgspec.Struct, frozen=True, gc=False):
     """An error group with its dead jobs, newest first.
 
     Attributes:
+        at: when it was read.
+        failure: the newest failed attempt of the job that failed last, with its traceback; None if it was deleted.
+        facets: what its dead jobs have in common, on the first page.
         q: the filter of these jobs.
         before: the parameter ``before`` of the next page of jobs; None on the last page.
     """
 
+    at: datetime
     group: GroupLine
+    failure: job.AttemptLine | None
+    facets: jobs.Facets | None
     q: str
     jobs: tuple[jobs.JobLine, ...]
     before: str | None
+
+    def picture(self, zone: tzinfo) -> Picture:
+        """Draw the failures by hour."""
+        return _by_hour(self.group.hours, self.at, zone)
+
+    @property
+    def quiet_hours(self) -> int:
+        """The full hours before the present one without a failure, at most 23."""
+        return next((place for place, each in enumerate(reversed(self.group.hours)) if each), len(self.group.hours))
 
 
 def error_list(site: Site, request: Request) -> Procedure[Page]:
@@ -160,7 +191,7 @@ def error_list(site: Site, request: Request) -> Procedure[Page]:
     items = tuple(line(each, state) for each in found[:limit])
     last = found[limit - 1] if len(found) > limit else None
     before = None if last is None else last.place
-    return Page("Errors", ErrorList(items, task, dead, before), next={"before": before})
+    return Page("Errors", ErrorList(state.now, items, task, dead, before), next={"before": before})
 
 
 def _within(site: Site, state: Vitals, span: Span, limit: int, *, task: str | None, dead: bool) -> Procedure[Page]:
@@ -170,7 +201,7 @@ def _within(site: Site, state: Vitals, span: Span, limit: int, *, task: str | No
     items = tuple(
         replace(line(each.group, state), within=each.failures, deaths_within=each.deaths) for each in found.groups
     )
-    return Page("Errors", ErrorList(items, task, dead, None, span, found.since))
+    return Page("Errors", ErrorList(state.now, items, task, dead, None, span, found.since))
 
 
 def _span(text: str | None) -> Span | None:
@@ -220,14 +251,15 @@ def line(found: ErrorGroup, state: Vitals) -> GroupLine:
 def group(site: Site, request: Request) -> Procedure[Page]:
     """Show one group and its dead jobs."""
     name = request.places["group"]
-    alive: tuple[WorkerRecord, ...] = yield workers.workers()
-    at: datetime = yield clock.present(site.app.now())
-    found: tuple[ErrorGroup, ...] = yield counters.groups(fingerprint=name, now=at)
+    state = yield from vitals(site)
+    found: tuple[ErrorGroup, ...] = yield counters.groups(fingerprint=name, now=state.now)
     if not found:
         raise _unknown(site, name)
-    page = yield from jobs.read(site, request, Filter(state=State.DEAD, caught=False, group=name))
-    shown = line(found[0], Vitals(at, workers=alive))
-    data = GroupPage(shown, page.q, page.items, page.before)
+    sample = 0 if request.query.get("before") else jobs.SAMPLE
+    page = yield from jobs.read(site, request, Filter(state=State.DEAD, caught=False, group=name), sample=sample)
+    failure = yield from job.last_failure(site, found[0].last_job_id)
+    shown = line(found[0], state)
+    data = GroupPage(state.now, shown, failure, page.facets, page.q, page.items, page.before)
     return Page(f"({shown.dead} dead) {shown.name[:60]}", data, next={"before": page.before})
 
 

@@ -160,6 +160,35 @@ def read_search(
     return Search(where, word)
 
 
+class Chip(msgspec.Struct, frozen=True, gc=False):
+    """A condition of a filter as a page shows it.
+
+    Attributes:
+        word: with its colon, and ``-`` before it if it leaves jobs out; empty for a value that stands alone.
+        without: the filter without it.
+    """
+
+    word: str
+    value: str
+    without: str
+    negated: bool
+
+
+def chips(text: str) -> tuple[Chip, ...]:
+    """Return the conditions of a filter that can be read."""
+    terms = list(_terms(text, len(text)))
+    ends = [*(term.place for term in terms), len(text)][1:]
+    return tuple(
+        Chip(
+            "" if term.word is None else f"{'-' if term.negated else ''}{term.word}:",
+            term.value,
+            f"{text[: term.place]}{text[end:]}".strip(),
+            term.negated,
+        )
+        for term, end in zip(terms, ends, strict=True)
+    )
+
+
 def _terms(text: str, most: int) -> Iterator[_Term]:
     if len(text) > most:
         raise FilterError(text[:most], most, f"a filter has at most {most} characters")

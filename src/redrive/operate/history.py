@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from redrive.app.protocol import Procedure
-from redrive.engine.counters import BUCKETS, percentile
+from redrive.engine.counters import BUCKETS, floor, percentile
 from redrive.operate.charts import axes, plots, sparks
 from redrive.operate.charts.axes import Axis
 from redrive.operate.charts.svg import Picture
@@ -170,12 +170,38 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
         sentence = f"{self.ended.total:,} attempts ended, {self.ended.died:,} of them with the death of their job"
         return sparks.bars("ended", self.bars, sentence)
 
+    @property
+    def histogram(self) -> Picture:
+        """The number of attempts by the time that they took, with its middle and its 95th percentile."""
+        return histogram(self.took)
+
+    def picture_in(self, span: Span, now: datetime, zone: tzinfo) -> Picture:
+        """Draw the ended attempts within a span up to the present, with times in a zone."""
+        width = SPANS[span][1]
+        first = floor(now, width) - width * (len(self.bars) - 1)
+        axis = axes.times([first + width * number for number in range(len(self.bars))], width, zone)
+        sentence = f"{self.ended.total:,} attempts ended in the last {span}"
+        scale = plots.counts(max(self.bars, default=0), plots.SMALL)
+        return plots.columns(axis, {"other": self.bars}, sentence, scale=scale)
+
 
 class BuildStart(msgspec.Struct, frozen=True, gc=False):
     """A build of the code, and the first start of a worker that had it."""
 
     build: str
     at: datetime
+
+
+def histogram(took: Sequence[int]) -> Picture:
+    """Draw the number of attempts by the time that they took, with its middle and its 95th percentile."""
+    first, last = _filled(took)
+    edges = [*(axes.took(each) for each in BUCKETS), "more"]
+    axis = axes.buckets(edges[first:last], [axes.took(BUCKETS[first - 1]) if first else "0", *edges[first:last]])
+    marks = [(_place(took, share) - first, f"p{share * 100:.0f}") for share in (0.5, 0.95) if any(took)]
+    axis = replace(axis, marks=tuple((place / (last - first), label) for place, label in marks))
+    p50, p95 = (axes.took(percentile(took, share) or 0) for share in (0.5, 0.95))
+    sentence = f"Attempts by the time that they took: half of them at most {p50}, 95 of 100 at most {p95}"
+    return plots.columns(axis, {"other": took[first:last]}, sentence, scale=plots.counts(max(took), plots.SMALL))
 
 
 class History(msgspec.Struct, frozen=True, gc=False):
@@ -255,16 +281,7 @@ class History(msgspec.Struct, frozen=True, gc=False):
 
     def histogram(self) -> Picture:
         """Draw the number of attempts by the time that they took, with its middle and its 95th percentile."""
-        first, last = _filled(self.took)
-        edges = [*(axes.took(each) for each in BUCKETS), "more"]
-        axis = axes.buckets(edges[first:last], [axes.took(BUCKETS[first - 1]) if first else "0", *edges[first:last]])
-        marks = [(_place(self.took, share) - first, f"p{share * 100:.0f}") for share in (0.5, 0.95) if any(self.took)]
-        axis = replace(axis, marks=tuple((place / (last - first), label) for place, label in marks))
-        p50, p95 = (axes.took(percentile(self.took, share) or 0) for share in (0.5, 0.95))
-        sentence = f"Attempts by the time that they took: half of them at most {p50}, 95 of 100 at most {p95}"
-        return plots.columns(
-            axis, {"other": self.took[first:last]}, sentence, scale=plots.counts(max(self.took), plots.SMALL)
-        )
+        return histogram(self.took)
 
     def spark(self, name: str) -> Picture:
         """Draw the course of one figure in small."""
@@ -296,6 +313,24 @@ def read(site: Site, request: Request, now: datetime) -> Procedure[Past]:
 def read_queue(request: Request, queue: str, now: datetime) -> Procedure[Past]:
     """Read the recent past of a queue."""
     return (yield from _read(request.choice("span", Span) or Span.HOUR, queue, now))
+
+
+def of_task(paces: Iterable[Pace], task: str, queue: str) -> Pace | None:
+    """Return the attempts of a task on all queues, under the name of its own; None without any."""
+    mine = [each for each in paces if each.task == task]
+    if not mine:
+        return None
+    took = tuple(map(sum, zip(*(each.took for each in mine), strict=True)))
+    return Pace(
+        queue=queue,
+        task=task,
+        ended=Ended(*map(sum, zip(*(msgspec.structs.astuple(each.ended) for each in mine), strict=True))),
+        per_minute=sum(each.per_minute for each in mine),
+        p50_seconds=percentile(took, 0.5),
+        p95_seconds=percentile(took, 0.95),
+        bars=tuple(map(sum, zip(*(each.bars for each in mine), strict=True))),
+        took=took,
+    )
 
 
 def _read(name: Span, queue: str | None, now: datetime) -> Procedure[Past]:

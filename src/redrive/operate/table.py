@@ -171,8 +171,8 @@ ROWS: Final = (
         queues.QueueAction,
     ),
     _view("", "/autoscale", autoscale.autoscale, "autoscale.html", autoscale.Autoscale, autoscale.AutoscaleQuery),
-    _view("", "/tasks", tasks.task_list, "tasks.html", tasks.TaskList),
-    _view("", "/tasks/{name:path}", tasks.task, "task.html", tasks.TaskPage),
+    _view("", "/tasks", tasks.task_list, "tasks.html", tasks.TaskList, history.HistoryQuery),
+    _view("", "/tasks/{name:path}", tasks.task, "task.html", tasks.TaskPage, history.HistoryQuery),
     _action("enqueue", "/tasks/{name:path}", tasks.act, tasks.NewJob, data=tasks.Enqueued, status=HTTPStatus.CREATED),
     _view(
         "workers list",

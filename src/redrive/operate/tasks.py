@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
@@ -14,7 +15,9 @@ from redrive.app.protocol import Procedure
 from redrive.app.tasks.enqueue import Enqueuer
 from redrive.app.tasks.task import Task
 from redrive.errors import ConfigurationError
+from redrive.operate import history
 from redrive.operate.exchange import Form, Moved, Page, Refusal, Request, Site, path_to, read_instant
+from redrive.operate.vitals import vitals
 
 _JSON: Final[Mapping[type, str]] = {list: "list", dict: "object"}
 
@@ -70,6 +73,7 @@ class TaskLine(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         policy: what happens after a failure, in words.
         workflow: True if its jobs are runs.
+        pace: its attempts within the span, on all queues; None if none ended.
     """
 
     name: str
@@ -77,11 +81,13 @@ class TaskLine(msgspec.Struct, frozen=True, gc=False):
     priority: int
     policy: str
     workflow: bool
+    pace: history.Pace | None
 
 
 class TaskList(msgspec.Struct, frozen=True, gc=False):
     """The tasks that can be enqueued by name; crons and refreshes are among the schedules."""
 
+    span: history.Span
     items: tuple[TaskLine, ...]
 
 
@@ -90,24 +96,35 @@ class TaskPage(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         arguments: the JSON Schema of its arguments: an object with a member for each.
+        at: when it was read.
+        span: of its pace.
     """
 
+    at: datetime
+    span: history.Span
     task: TaskLine
     arguments: dict[str, Any]
 
 
-def task_list(site: Site, _: Request) -> Procedure[Page]:
+def task_list(site: Site, request: Request) -> Procedure[Page]:
     """List the tasks of the code."""
-    items = tuple(_line(task) for _, task in sorted(site.app.tasks.items()) if has_page(task))
-    return Page(f"{len(items)} tasks", TaskList(items))
-    yield  # a page is a generator, and this one reads nothing of the database
+    span, _, paces = yield from _past(site, request)
+    items = tuple(_line(task, paces) for _, task in sorted(site.app.tasks.items()) if has_page(task))
+    return Page(f"{len(items)} tasks", TaskList(span, items))
 
 
 def task(site: Site, request: Request) -> Procedure[Page]:
     """Show one task, with the JSON Schema of its arguments."""
     found = _find(site, request)
-    return Page(f"task {found.name}", TaskPage(_line(found), found.signature.schema))
-    yield  # see `task_list`
+    span, at, paces = yield from _past(site, request)
+    return Page(f"task {found.name}", TaskPage(at, span, _line(found, paces), found.signature.schema))
+
+
+def _past(site: Site, request: Request) -> Procedure[tuple[history.Span, datetime, tuple[history.Pace, ...]]]:
+    """Return the span of the charts, when the figures that all viewers share were read, and the pace of each task."""
+    state = yield from vitals(site)
+    past, _, paces = yield from history.read(site, request, state.now)
+    return past.span, state.now, paces
 
 
 def has_page(task: Task[Any, Any, Any]) -> bool:
@@ -124,9 +141,10 @@ def _find(site: Site, request: Request) -> Task[Any, Any, Any]:
     return found
 
 
-def _line(task: Task[Any, Any, Any]) -> TaskLine:
+def _line(task: Task[Any, Any, Any], paces: Iterable[history.Pace]) -> TaskLine:
     options = task.defaults
-    return TaskLine(task.name, options.queue, options.priority, str(task.policy.explain()), task.is_workflow)
+    pace = history.of_task(paces, task.name, options.queue)
+    return TaskLine(task.name, options.queue, options.priority, str(task.policy.explain()), task.is_workflow, pace)
 
 
 def act(site: Site, request: Request) -> Procedure[Moved]:

@@ -20,6 +20,9 @@ from redrive.web.api import API
 LARGEST: Final = 64 * 1024
 LONGEST: Final = 30.0
 
+#: The most fields of a query or a form: each job of a list, and what is done with them.
+FIELDS: Final = 60
+
 
 async def read_request(request: HttpRequest, user: User, route: Row) -> Request:
     """Read a request, and check what every route checks."""
@@ -70,9 +73,12 @@ async def read_form(request: HttpRequest, route: Row | None = None) -> Mapping[s
 
 def _pairs(text: str) -> dict[str, str]:
     try:
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=50, errors="surrogateescape"))
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS, errors="surrogateescape")
     except ValueError as error:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"a query and a form have at most 50 fields: {error}") from error
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"a query and a form have at most {FIELDS} fields: {error}") from error
+    # Jobs that were ticked in a list stand for the filter that means them.
+    ticked = ",".join(value for name, value in pairs if name == "id")
+    return dict(pairs) | ({"q": f"id:{ticked}"} if ticked else {})
 
 
 def request_id(request: HttpRequest) -> str:

@@ -75,7 +75,8 @@ def render(
     """Render a template for a request, with times in a zone."""
 
     def url(path: str) -> str:
-        return f"{request.prefix}{path}"
+        # What a macro has written is escaped, and is escaped once more where it stands.
+        return f"{request.prefix}{path.unescape() if isinstance(path, Markup) else path}"
 
     def static(name: str) -> str:
         return f"{request.prefix}/assets/{asset(name).digest}/{name}"

@@ -91,3 +91,25 @@ def test_a_pruned_job_takes_its_trace_with_it(store: Harness):
     store.do(retention.prune(store.do(retention.survey(0, RetentionTimes(seconds(1), None), now=store.now))))
 
     assert None is store.do(jobs.trace(number))
+
+
+def test_all_that_belongs_to_a_job_is_read_at_once(store: Harness):
+    """Details have the tags, the trace, the progress, the latest actions and the dead jobs alike, of this job only."""
+    wanted = msgspec.structs.replace(new(), tags=("b", "a"))
+    (number,) = store.do(jobs.enqueue([wanted], trace="a", now=store.now)).ids
+    claim = store.take()
+    store.report((claim, "[1]"))
+    store.end(claim, FATAL)
+    store.dead()
+    store.retry(number)
+    store.wait(1)
+    store.cancel(number)
+    found = store.do(jobs.details(number, acts=1, most=1))
+    other = store.do(jobs.details(number + 1, acts=5, most=5))
+
+    assert (store.job(number), store.history(number)) == (found.job, found.attempts)
+    assert (("a", "b"), "a", store.progress(number)) == (found.tags, found.trace, found.progress)
+    assert [("cancel", store.now)] == [(each.action, each.at) for each in found.acts]
+    assert ((), None, None, ()) == (other.tags, other.trace, other.progress, other.acts)
+    assert (1, 1) == (found.alike, other.alike)
+    assert ["cancel", "retry"] == [each.action for each in store.do(jobs.details(number, acts=5, most=5)).acts]

@@ -56,7 +56,8 @@ def times(
     """Return the axis of spans of one width, the last of which is not complete."""
     whole = width * len(starts)
     is_long = whole > timedelta(days=7)
-    form = "%d %b" if is_long else "%a %H:%M" if whole > timedelta(days=1) else "%H:%M"
+    is_short = width < timedelta(minutes=1)
+    form = "%d %b" if is_long else "%a %H:%M" if whole > timedelta(days=1) else "%H:%M:%S" if is_short else "%H:%M"
     local = [each.astimezone(zone) for each in starts]
     ends = [(starts[0] + whole * number / _PARTS).astimezone(zone) for number in range(_PARTS + 1)] if starts else []
     labels = [(number / _PARTS, f"{each:{form}}") for number, each in enumerate(ends)]

@@ -34,7 +34,8 @@ class Bar(msgspec.Struct, frozen=True, gc=False):
     """A part of a row.
 
     Attributes:
-        shape: ``bar``, ``line`` for a wait of the policy, ``sleep``, ``open`` for a wait of the run, or ``thin``.
+        shape: ``bar``, ``line`` for a wait of the policy, ``sleep``, ``open`` for a wait of the run, ``thin``, or
+            ``next`` for what has not begun.
         name: a class, for its colour.
         end: None up to the present.
         is_idle: True if nothing is executed meanwhile, so that the time may be folded.
@@ -175,6 +176,7 @@ def _axis(parts: Sequence[Part], ticks: Sequence[tuple[float, str]], *, is_open:
     drawn += [
         svg.text(label, svg.place(place), 18, dx=3, class_="no-phone" if number % 2 else None)
         for number, (place, label) in enumerate(ticks)
+        if not (is_open and place > 1 - _WIDE)
     ]
     drawn += [svg.text("now", "100%", 18, dx=-4, text_anchor="end", class_="now")] if is_open else []
     return Picture(svg.element("svg", *drawn, width="100%", height=_AXIS, aria_hidden="true"))
@@ -230,10 +232,9 @@ def _bar(each: Bar, left: float, wide: float) -> str:
         line = svg.element("line", x1=x, x2=end, y1=_MIDDLE, y2=_MIDDLE, class_="rest")
         return svg.element("g", svg.title(each.tip), line, ends, label)
     tall = 4 if each.shape == "thin" else 12
-    is_open = each.shape == "open"
+    name = each.shape if each.shape in {"open", "next"} else f"f-{each.name}"
     box = svg.element(
-        "rect", x=x, width=svg.place(wide), y=_MIDDLE - tall / 2, height=tall, rx=2,
-        class_="open" if is_open else f"f-{each.name}",
+        "rect", x=x, width=svg.place(wide), y=_MIDDLE - tall / 2, height=tall, rx=2, class_=name,
     )  # fmt: skip
     return svg.element("g", svg.title(each.tip), box, label)
 

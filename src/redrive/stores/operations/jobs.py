@@ -13,7 +13,7 @@ import msgspec
 
 from redrive.engine.lease import ATTEMPT_LIMIT, limit_of
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.records import AttemptRecord, Enqueue, Hold, JobRecord, NewJob
+from redrive.engine.records import AttemptRecord, AuditEntry, Enqueue, Hold, JobRecord, NewJob, Progress
 from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.operations import keys
 from redrive.stores.query import DRAWN, Compound, Query, Rows, Statements, reads, wakes, writes
@@ -447,6 +447,60 @@ def material(job_id: int) -> Statements[CatchMaterial]:
     payloads = yield Query("payload_of", {"job_id": job_id})
     attempts = yield Query("attempts_of", {"job_id": job_id}, into=AttemptRecord)
     return CatchMaterial(job, payloads[0][0] if payloads else None, tuple(attempts))
+
+
+class BesideRow(msgspec.Struct, frozen=True, gc=False):
+    """A row of the query ``job_beside``: a tag, a trace, the progress, an act of an operator, or the number alike."""
+
+    kind: str
+    number: int | None
+    at: datetime | None
+    actor: str | None
+    text: str
+    more: str | None
+
+
+class JobDetails(msgspec.Struct, frozen=True, gc=False):
+    """A job with its history and what else belongs to it, from one snapshot; its documents are read by themselves.
+
+    Attributes:
+        attempts: the closed ones, oldest first.
+        trace: its own, or that of the job that it catches.
+        acts: the latest actions of operators on this job alone, newest first.
+        alike: the dead jobs of its error group that were not caught, at most as many as were asked for.
+    """
+
+    job: JobRecord
+    attempts: tuple[AttemptRecord, ...]
+    tags: tuple[str, ...]
+    trace: str | None
+    progress: Progress | None
+    acts: tuple[AuditEntry, ...]
+    alike: int
+
+
+@reads
+def details(job_id: int, *, acts: int, most: int) -> Statements[JobDetails]:
+    """Return all about a job: at most so many actions, and so many dead jobs alike. Raise `JobNotFound`."""
+    job = yield from find(job_id)
+    attempts = yield Query("attempts_of", {"job_id": job_id}, into=AttemptRecord)
+    about = {"about": f"job:{job_id}", "acts": acts, "group": job.fingerprint, "most": most}
+    params = {"id": job_id, "parent_id": job.parent_id, **about}
+    rows: Sequence[BesideRow] = yield Query("job_beside", params, into=BesideRow)
+    by_kind: dict[str, list[BesideRow]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: -(row.number or 0)):
+        by_kind[row.kind].append(row)
+    progress = [Progress(job_id, row.number or 0, row.text, row.at) for row in by_kind["progress"] if row.at]
+    entries = [(row.number or 0, row.at, row.actor or "", row.text, row.more or "null") for row in by_kind["act"]]
+    return JobDetails(
+        job,
+        tuple(attempts),
+        tags=tuple(sorted(row.text for row in by_kind["tag"])),
+        trace=by_kind["trace"][0].text if by_kind["trace"] else None,
+        progress=progress[0] if progress else None,
+        acts=tuple(AuditEntry(number, at, *rest) for number, at, *rest in entries if at),
+        alike=sum(row.number or 0 for row in by_kind["alike"]),
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- traces

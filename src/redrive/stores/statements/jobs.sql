@@ -447,6 +447,31 @@ SELECT job_id, tag FROM redrive_tags
 WHERE job_id = ANY (:ids::bigint[])
 ORDER BY job_id, tag
 
+-- name: job_beside
+-- Return what belongs to one job: its tags, trace and progress, what operators did, and how many dead jobs are alike.
+-- For its page, in one statement.
+-- both
+SELECT 'tag' AS kind, NULL::bigint AS number, NULL::timestamptz AS at, NULL::text AS actor, tag AS text, NULL::text AS more
+FROM redrive_tags
+WHERE job_id = :id::bigint
+UNION ALL
+SELECT 'trace', job_id, NULL, NULL, trace, NULL FROM redrive_traces WHERE job_id = :id OR job_id = :parent_id::bigint
+UNION ALL
+SELECT 'progress', lease_id, at, NULL, details, NULL FROM redrive_progress WHERE job_id = :id
+UNION ALL
+SELECT * FROM (
+    SELECT 'act', id, at, actor, action, details FROM redrive_audit
+    WHERE about = :about::text
+    ORDER BY id DESC
+    LIMIT :acts::bigint
+) AS act
+UNION ALL
+SELECT 'alike', count(*), NULL, NULL, '', NULL FROM (
+    SELECT 1 FROM redrive_jobs
+    WHERE fingerprint = :group::text AND state = 'dead' AND caught_at IS NULL
+    LIMIT :most::bigint
+) AS alike
+
 -- name: salt_of
 -- Return the random part of a job's idempotency key.
 -- both

@@ -168,7 +168,7 @@ function step(by) {
   rows[Math.max(0, Math.min(rows.length - 1, at + by))]?.focus();
 }
 function press(action, question) {
-  const button = document.querySelector(`main button[value=${action}]`);
+  const button = document.querySelector(`main form[method=post] button[value=${action}]`);
   if (button) ask(button, button.dataset.confirm || question);
 }
 const keys = {
