@@ -141,7 +141,8 @@ RETURNING id
 -- postgres
 UPDATE redrive_jobs AS job SET worker_id = given.worker_id
 FROM unnest(:job_id::bigint[], :lease_id::bigint[], :worker_id::bigint[]) AS given (job_id, lease_id, worker_id)
-WHERE job.id = ANY (:job_id) AND job.id = given.job_id AND job.lease_id = given.lease_id AND state = 'running'
+-- As in settle_succeeded: the planner must not use the index of running jobs.
+WHERE job.id = ANY (:job_id) AND job.id = given.job_id AND job.lease_id = given.lease_id AND state <> 'waiting'
 RETURNING job.lease_id
 -- sqlite
 UPDATE redrive_jobs SET worker_id = :worker_id WHERE id = :job_id AND lease_id = :lease_id AND state = 'running'

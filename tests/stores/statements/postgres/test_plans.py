@@ -148,7 +148,6 @@ WHOLE = {
     "occurrences_empty": "deletes all occurrences",
     "refreshes_empty": "deletes all items",
     "lost": "looks at all running jobs, by their index",
-    "worker_adopt": "looks at all running jobs, by their index, when a worker registers again",
     "slots_put": "looks at all running jobs, by their index, once a limit is set",
     "policy_retire": "looks for a job with a policy, at most once a day for each policy",
     "policy_forget": "likewise",
