@@ -60,7 +60,7 @@ nitpick_ignore_regex = [
     ),
     (r"py:.*", r"msgspec\.Raw"),
     (r"py:.*", r"redrive\.(engine\.topics\.TopicEvent|.*\.SubscriptionDefinition)"),
-    (r"py:.*", r"redrive\.(engine\.outcome\.Settlement|app\.flows\.flow\.FlowBase)"),
+    (r"py:.*", r"redrive\.(engine\.(outcome\.Settlement|search\.Bounds)|app\.flows\.flow\.FlowBase)"),
     (r"py:.*", r"redis\.(asyncio\.)?client\.Redis|grpc\..*"),
     (r"py:.*", r"prometheus_client\..*|(opentelemetry\..*\.)?(Tracer|Meter)Provider"),
     (r"py:.*", r"(redrive\..*\.)?(_\w+|~?[A-Z])"),  # type variables
