@@ -131,13 +131,13 @@ class TappedStore(Store):
         except StopIteration as stop:
             return stop.value
 
-    def begin(self) -> TappedTransaction:
+    def begin(self, asked: Operation[bool] | None = None) -> TappedTransaction:
         """Lend a connection, in a transaction."""
-        return TappedTransaction(self, self._driver.begin())
+        return TappedTransaction(self, self._driver.begin(asked and self._tap(asked)))
 
-    async def abegin(self) -> AsyncTappedTransaction:
+    async def abegin(self, asked: Operation[bool] | None = None) -> AsyncTappedTransaction:
         """Lend a connection to a coroutine."""
-        return AsyncTappedTransaction(self, await self._driver.abegin())
+        return AsyncTappedTransaction(self, await self._driver.abegin(asked and self._tap(asked)))
 
     async def trim_log(self) -> int:
         """Do nothing: the log of a simulation is small."""
@@ -171,7 +171,7 @@ class TappedTransaction:
         loan: the connection of that driver."""
 
     def __init__(self, driver: TappedStore, loan: Any) -> None:
-        self.connection = loan.connection
+        self.connection, self.is_current = loan.connection, loan.is_current
         self.commit, self.rollback = loan.commit, loan.rollback
         self._driver, self._loan = driver, loan
 

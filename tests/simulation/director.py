@@ -13,7 +13,7 @@ from redrive.errors import RedriveError, StoreError
 from tests.simulation import product
 from tests.simulation.faults import ACTIVE, AT_MOST_ONCE, Step
 from tests.simulation.flow_invariants import Owed
-from tests.simulation.flows import ITEM, TRIP
+from tests.simulation.flows import ITEM, TOUR, TRIP
 
 __all__ = ["Director"]
 
@@ -181,6 +181,9 @@ class Director:
 
     def _do_start(self, step: Step) -> None:
         self._create(step, lambda app: app.tasks[TRIP].start(step.number, id=f"run-{step.number}"))
+
+    def _do_tour(self, step: Step) -> None:
+        self._create(step, lambda app: app.tasks[TOUR].start(step.number, id=f"run-{step.number}"))
 
     def _create(self, step: Step, call: Callable[[App], Any]) -> None:
         def create(app: App) -> None:

@@ -123,7 +123,8 @@ class Profile:
         sessions: how the processes of a seed may learn that another server has taken over.
         behind: seconds by which processes differ, at most, in when they reach the new server.
         lost: least and greatest number of commits that a failover loses, of which one pair is drawn.
-        slow: names of the operations that may be slow."""
+        slow: names of the operations that may be slow.
+        when: seconds of virtual time between which faults begin."""
 
     faults: tuple[str, ...]
     handlers: tuple[str, ...] = ("ok", "ok", "ok", "fail", "die", "long", "block", "snooze")
@@ -141,6 +142,7 @@ class Profile:
     behind: float = 0.0
     lost: tuple[tuple[int, int], ...] = ((0, 3), (0, 15), (0, LOST))
     slow: tuple[str, ...] = ("claim", "settle", "sweep", "beat", "look", "workers", "fire")
+    when: tuple[float, float] = (0.2, ACTIVE)
 
     @property
     def flows(self) -> bool:
@@ -328,6 +330,21 @@ PROFILES = {
         behind=1.5 * HEARTBEAT,
         slow=("settle", "call"),
     ),
+    # Runs with many rows one after the other, and slow calls of child runs: the row before one is lost in between.
+    "unseen calls": Profile(
+        ("failover", "slow", "slow"),
+        handlers=("ok",),
+        stores=("memory",),
+        workers=(2, 3),
+        slots=(3, 4),
+        count=(4, 7),
+        jobs=(6, 10),
+        kinds=("tour",),
+        sessions=(BLIND,),
+        behind=0.5 * HEARTBEAT,
+        lost=((1, 8), (4, 20)),
+        slow=("call",),
+    ),
     "unseen ends": Profile(
         ("failover", "slow"),
         handlers=("ok",),
@@ -340,6 +357,20 @@ PROFILES = {
         sessions=(POOLED, BLIND),
         behind=1.5 * HEARTBEAT,
         slow=("settle",),
+    ),
+    # Deliveries that ended in a transaction of their handler are lost before their feeder has written its turn.
+    "unseen deliveries": Profile(
+        ("failover", "slow", "slow"),
+        handlers=("ok",),
+        stores=("memory",),
+        workers=(2, 3),
+        count=(4, 6),
+        jobs=(14, 20),
+        kinds=("publish",),
+        sessions=(BLIND,),
+        behind=0.5 * HEARTBEAT,
+        lost=((1, 4), (1, 10)),
+        slow=("turn",),
     ),
     # No worker is registered any more, and none sees that at once: their ids are given again to processes that start.
     "unseen ids": Profile(
@@ -355,6 +386,21 @@ PROFILES = {
         sessions=(BLIND,),
         behind=1.5 * HEARTBEAT,
         lost=((LOST, LOST),),
+    ),
+    # The same soon after the start, so that one registers again while another one has not seen that its row is gone.
+    "unseen start": Profile(
+        ("failover",),
+        handlers=("ok", "long"),
+        stores=("memory",),
+        tasks=("once",),
+        workers=(3, 4),
+        slots=(1, 2),
+        count=(1, 2),
+        jobs=(14, 20),
+        sessions=(BLIND,),
+        behind=1.5 * HEARTBEAT,
+        lost=((LOST, LOST),),
+        when=(0.1, 1.5),
     ),
     # A shutdown that cuts off the handler of an idempotent=False task lets it run again.
     "shutdown": Profile(("restart",), handlers=("ok", "long"), tasks=("once",), shutdown=0.2),
@@ -415,7 +461,7 @@ def _operate(rng: Random, jobs: int) -> Step:
 
 def _fault(rng: Random, allowed: Profile, kind: str, workers: int) -> Step:
     least, most = _SECONDS.get(kind, (0.0, 0.0))
-    step = Step(round(rng.uniform(0.2, ACTIVE), 3), kind, seconds=round(rng.uniform(least, most), 2))
+    step = Step(round(rng.uniform(*allowed.when), 3), kind, seconds=round(rng.uniform(least, most), 2))
     worker = f"w{rng.randrange(workers)}"
     if kind in _OF_WORKERS:
         step = replace(step, target=worker)

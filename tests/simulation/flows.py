@@ -11,13 +11,16 @@ from typing import Any
 from redrive import App, Context, Flow
 from tests.simulation.handlers import Handlers
 
-__all__ = ["ITEM", "TRIP", "FlowHandlers", "declare"]
+__all__ = ["ITEM", "TOUR", "TRIP", "FlowHandlers", "declare"]
 
 ITEM = "item"
 """The item that the refresh of the fleet keeps up to date."""
 
 TRIP = "trip"
-"""The workflow that clients start."""
+"""A workflow with all that a run may do."""
+
+TOUR = "tour"
+"""A workflow whose steps follow each other without a rest, so that most failovers lose a row in the middle of it."""
 
 RETRY = "2 200ms"
 """The policy of the steps of runs."""
@@ -36,6 +39,7 @@ def declare(made: App, perform: Any) -> None:
         perform: receives the calls of the handlers."""
     _declare_topic(made, perform)
     _declare_workflows(made, perform)
+    _declare_tour(made, perform)
 
     @made.refresh("Refresh every 2 seconds; allow 1 minute")
     async def renewed(number: int, ctx: Context) -> None:
@@ -84,6 +88,23 @@ def _declare_workflows(made: App, perform: Any) -> None:
         await flow.transaction(pay, number)
         await flow.call(errand, number)
         return await flow.step(unpack, number, retry=RETRY)
+
+
+def _declare_tour(made: App, perform: Any) -> None:
+    async def visit(number: int) -> int:
+        return await perform.step("visit", number)
+
+    @made.workflow()
+    async def detour(flow: Flow, number: int) -> int:
+        return await flow.step(visit, number, retry=RETRY)
+
+    @made.workflow(name=TOUR)
+    async def tour(flow: Flow, number: int) -> int:
+        for _ in range(3):
+            for _ in range(2):
+                await flow.step(visit, number, retry=RETRY)
+            await flow.call(detour, number)
+        return number
 
 
 class FlowHandlers(Handlers):

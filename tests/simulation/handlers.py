@@ -13,7 +13,7 @@ from tests.simulation.scheduler import EPOCH
 
 __all__ = ["Handlers"]
 
-CREATING = ("enqueue", "publish", "start")
+CREATING = ("enqueue", "publish", "start", "tour")
 """The kinds of steps that create a job, an event or a run with a number."""
 
 SLOW_TRANSACTION = 5.0

@@ -388,6 +388,8 @@ def _leases(queries: Iterable[Query]) -> frozenset[int]:
     for query in queries:
         if query.name in ("settle", "suspend"):
             found.update(params["lease_id"] for params in query.many or ())
+        elif query.name == "complete":
+            found.add(query.params["lease_id"])
         elif query.name == "settle_succeeded":
             found.update(query.params["lease_ids"])
         elif query.name == "worker_release" and query.params["leases"]:

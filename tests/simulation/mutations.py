@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
+from msgspec.structs import replace
+
 import redrive.engine.anchor
 import redrive.stores.operations.crons
 import redrive.stores.operations.leases
@@ -24,10 +26,13 @@ from redrive.runtime.attempts import Attempts
 from redrive.runtime.dead_workers import Rescuer
 from redrive.runtime.executor import Executor
 from redrive.runtime.heartbeat import Heartbeat
+from redrive.runtime.runs.recorder import StoreRecorder
 from redrive.runtime.settler import Settler
 from redrive.stores.drivers.sqlite.transactions import AsyncSQLiteTransaction, SQLiteTransactions
 from redrive.stores.operations import workers
+from redrive.stores.operations.runs import calls
 from redrive.stores.operations.topics import feed
+from redrive.stores.query import Operation
 from redrive.stores.statements import loader
 
 __all__ = ["MUTATIONS", "SETTLE"]
@@ -143,6 +148,42 @@ def _any_birth() -> AbstractContextManager[None]:
     return _sql(("heartbeat", "AND birth IS :birth", ""))
 
 
+def _row_before_unnamed() -> AbstractContextManager[None]:
+    """Let a run forget the last row that it has seen recorded."""
+    return mock.patch.object(StoreRecorder, "_seen", lambda _, row: row)
+
+
+@contextlib.contextmanager
+def _call_without_row() -> Iterator[None]:
+    """Let only the call of a child run not name the row before it."""
+    call = calls.call
+    with mock.patch.object(calls, "call", lambda *args, **kwargs: call(*args, **kwargs | {"before": None})):
+        yield
+
+
+@contextlib.contextmanager
+def _plain_ids() -> Iterator[None]:
+    """Let a worker that registers again have the next number as its id, without random bits."""
+    renew = workers.renew
+    with mock.patch.object(workers, "renew", lambda *args, **kwargs: renew(*args, **kwargs | {"salt": None})):
+        yield
+
+
+@contextlib.contextmanager
+def _lost_delivery_done() -> Iterator[None]:
+    """Let a turn count a delivery as done whose transaction is lost."""
+    write = feed._write_rest
+
+    def writing(lease: Any, shard: Any, progress: Any, now: Any) -> Any:
+        try:
+            return (yield from write(lease, shard, progress, now))
+        except feed.DeliveryLost:
+            return (yield from write(lease, shard, replace(progress, done=(), healthy=False), now))
+
+    with mock.patch.object(feed, "_write_rest", writing):
+        yield
+
+
 @contextlib.contextmanager
 def _attempts_kept() -> Iterator[None]:
     """Let all attempts but feeders go on although another server has taken over."""
@@ -186,8 +227,8 @@ SETTLE = "settle without the lease check"
 
 @contextlib.contextmanager
 def _lending_in_the_default_executor() -> Iterator[None]:
-    async def abegin(lender: SQLiteTransactions) -> AsyncSQLiteTransaction:
-        return AsyncSQLiteTransaction(await asyncio.to_thread(lender.begin), lender._thread)
+    async def abegin(lender: SQLiteTransactions, asked: Operation[bool] | None = None) -> AsyncSQLiteTransaction:
+        return AsyncSQLiteTransaction(await asyncio.to_thread(lender.begin, asked), lender._thread)
 
     async def in_thread(_: AsyncSQLiteTransaction, end: Callable[[], None]) -> None:
         await asyncio.to_thread(end)
@@ -217,6 +258,10 @@ MUTATIONS: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str, s
     "attempts outlive the lease": (_unguarded, "false_loss", "silence"),
     "a turn of a feeder without the turn before it": (_no_turn_before, "turn_hole", "unseen failover"),
     "a heartbeat of any process with the id": (_any_birth, "worker_unknown", "unseen ids"),
+    "a row of a run without the row before it": (_row_before_unnamed, "step_hole", "unseen calls"),
+    "a call of a child run without the row before it": (_call_without_row, "step_hole", "unseen calls"),
+    "a worker that registers again has a plain id": (_plain_ids, "started_twice", "unseen start"),
+    "a lost delivery counts as done": (_lost_delivery_done, "event_skipped", "unseen deliveries"),
     "attempts go on in a new era": (_attempts_kept, "write_lost", "failover"),
     "a sweep does not wait in a new era": (_sweeping_at_once, "false_loss", "failover"),
     "a worker forgets its earlier ids": (_one_earlier_id, "false_loss", "failover"),

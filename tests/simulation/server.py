@@ -114,17 +114,24 @@ class SimulatedServer:
                 self._simulation.disturbances.travel(self._process, timeout)
                 self._timeline.meet(self._connection_queue.server)
 
-    def begin(self) -> QueuedTransaction:
+    def begin(self, asked: Operation[bool] | None = None) -> QueuedTransaction:
         """Lend the connection, in a transaction."""
         if self._simulation.disturbances.is_away(self._process):
             message = "the database is away"
             raise StoreUnreachable(message)
         self._connection_queue.acquire(self._process)
-        return QueuedTransaction(self._connection_queue)
+        loan = QueuedTransaction(self._connection_queue, self._meet)
+        if asked is not None:
+            try:
+                loan.is_current = loan.run(asked)
+            except BaseException:
+                loan.rollback()
+                raise
+        return loan
 
-    async def abegin(self) -> AsyncQueuedTransaction:
+    async def abegin(self, asked: Operation[bool] | None = None) -> AsyncQueuedTransaction:
         """Lend the connection to a coroutine."""
-        loan = self._future(self.begin)
+        loan = self._future(lambda: self.begin(asked))
         try:
             return AsyncQueuedTransaction(await asyncio.wrap_future(loan))
         except asyncio.CancelledError:
@@ -324,10 +331,14 @@ class QueuedTransaction:
 
     Args:
         connection_queue: the queue that lends it.
+        meet: accepts the era of an operation.
     """
 
-    def __init__(self, connection_queue: ConnectionQueue) -> None:
+    is_current = True
+
+    def __init__(self, connection_queue: ConnectionQueue, meet: Callable[[int | None], None]) -> None:
         self.connection = LentConnection(connection_queue)
+        self._meet = meet
         self._connection_queue = connection_queue
         self._generation = connection_queue.generation
         self._ended = False
@@ -335,6 +346,7 @@ class QueuedTransaction:
     def run(self, operation: Operation[Any]) -> Any:
         """Run an operation in the transaction."""
         self._connection_queue.check(self._generation)
+        self._meet(operation.era)
         return drive(self._connection_queue.cursor, operation.steps, self._connection_queue._settings)
 
     def commit(self) -> None:
@@ -382,7 +394,7 @@ class AsyncQueuedTransaction:
     """
 
     def __init__(self, loan: QueuedTransaction) -> None:
-        self.connection = loan.connection
+        self.connection, self.is_current = loan.connection, loan.is_current
         self._loan = loan
 
     async def run(self, operation: Operation[Any]) -> Any:
