@@ -262,7 +262,7 @@ def test_a_child_on_postgres_waits_for_no_lock_of_its_parent_and_uses_no_socket_
     """It connects for itself, although a thread of the parent held the lock of the driver; the parent goes on."""
     (first,) = server.run(jobs.enqueue([new()])).ids
     driver = server
-    parents = {each.info.backend_pid for each in driver._sync._idle}
+    parents = {each.info.backend_pid for each, _ in driver._sync._idle}
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -280,7 +280,7 @@ def test_a_child_on_postgres_waits_for_no_lock_of_its_parent_and_uses_no_socket_
         status = 1
         try:
             server.run(jobs.enqueue([new()]))
-            own = {each.info.backend_pid for each in driver._sync._idle}
+            own = {each.info.backend_pid for each, _ in driver._sync._idle}
             status = 0 if own and not own & parents else 2
         finally:
             os._exit(status)
@@ -289,7 +289,7 @@ def test_a_child_on_postgres_waits_for_no_lock_of_its_parent_and_uses_no_socket_
     thread.join()
 
     assert 0 == code
-    assert parents == {each.info.backend_pid for each in driver._sync._idle}
+    assert parents == {each.info.backend_pid for each, _ in driver._sync._idle}
     assert first == server.run(jobs.get(first)).id
 
 

@@ -19,6 +19,11 @@ import pytest
 COLOURS = ("sync", "async")
 
 BOTH = {
+    "test_the_latest_occurrences_of_each_cron_are_read_with_their_jobs",
+    "test_groups_of_a_span_are_ordered_by_their_failures",
+    "test_handlers_that_go_on_are_counted",
+    "test_all_that_belongs_to_a_job_is_read_at_once",
+    "test_builds_are_kept_with_their_first_start",
     "test_a_survey_knows_whether_jobs_behind_it_can_be_deleted",
     "test_an_equal_operation_is_not_started_twice",
     "test_a_group_is_muted_until_it_fails_again",
@@ -75,6 +80,11 @@ BOTH = {
 """Tests that use PostgreSQL in both colours."""
 
 TURSO = {
+    "test_the_latest_occurrences_of_each_cron_are_read_with_their_jobs",
+    "test_groups_of_a_span_are_ordered_by_their_failures",
+    "test_handlers_that_go_on_are_counted",
+    "test_all_that_belongs_to_a_job_is_read_at_once",
+    "test_builds_are_kept_with_their_first_start",
     "test_a_survey_knows_whether_jobs_behind_it_can_be_deleted",
     "test_each_of_many_jobs_has_its_own_payload",
     "test_a_batch_that_failed_is_tried_again",

@@ -245,7 +245,7 @@ def test_numbers_of_rows_are_not_broken(visit: Visit, full: Site):
         "row => [...row.querySelectorAll('th a, .badge')].map(each => each.getClientRects().length)"
     )
 
-    assert [1, 1] == row
+    assert {1} == set(row)
 
 
 def test_first_columns_stay_in_sight_on_narrow_screens(visit: Visit, full: Site):
@@ -653,9 +653,9 @@ def test_a_change_of_many_jobs_is_started_and_undone_by_keys(visit: Visit, full:
     page.keyboard.type("state:cancelled tag:keys")
     page.keyboard.press("Enter")
     page.wait_for_url("**/jobs?q=*")
-    _tab_to(page, "details.bulk summary")
+    _tab_to(page, "#acts summary")
     page.keyboard.press("Enter")
-    _tab_to(page, "details.bulk button[value=redrive]")
+    _tab_to(page, "#acts button[value=redrive]")
     page.keyboard.press("Enter")
     page.wait_for_url("**/operations/preview?*")
     _tab_to(page, "main button[value=redrive]")
@@ -688,7 +688,7 @@ def test_an_operation_shows_its_progress_and_is_stopped_and_undone(visit: Visit,
     page.click("button[value=stop]")
     # The page itself may show the state before the answer to the form has replaced it.
     expect(page.locator(".note")).to_have_text(f"operation {number} is stopped")
-    expect(page.locator(".title .status")).to_have_text("stopped")
+    expect(page.locator(".title .pill")).to_have_text("stopped")
     done = site.do(lambda work: work.app.operations.get(number).done)
 
     assert 0 < done < 5000

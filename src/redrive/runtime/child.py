@@ -201,8 +201,9 @@ class _Handler:
 class _NoStore:
     """Stands in for the store of the parent, which a child cannot use."""
 
-    def begin(self) -> NoReturn:
+    def begin(self, asked: object = None) -> NoReturn:
         """Refuse to lend a connection."""
+        del asked
         raise ConfigurationError(
             "ctx.transaction() needs a connection of the worker, and this handler runs in a child process: leave out "
             'executor="process", or write in a transaction of your own'

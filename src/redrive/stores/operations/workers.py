@@ -157,7 +157,8 @@ def renew(
     leases = {row[0] for row in (yield Query("worker_adopt", many=rows))} if rows else set()
     birth = given.process.birth if given.process else None
     for each in before:
-        if (yield Query("worker_stop", {"id": each, "birth": birth, "now": at})):
+        yield Query("worker_stop", {"id": each, "birth": birth, "now": at})
+        if not (yield Query("worker_of_another", {"id": each, "birth": birth})):
             left = [row[0] for row in (yield Query("leases_of", {"worker_id": each}))]
             yield from _release(each, left, f"worker {each} registered again", at, due=at)
             leases.update(left)

@@ -135,6 +135,14 @@ RETURNING id
 UPDATE redrive_workers SET stopped_at = coalesce(stopped_at, :now) WHERE id = :id AND birth IS :birth
 RETURNING id
 
+-- name: worker_of_another
+-- Return a row if another process has this id.
+-- rows: counted
+-- postgres
+SELECT 1 FROM redrive_workers WHERE id = :id::bigint AND birth IS DISTINCT FROM :birth::text
+-- sqlite
+SELECT 1 FROM redrive_workers WHERE id = :id AND birth IS NOT :birth
+
 -- name: worker_adopt
 -- Give leases of a worker to its new id, after it has registered again, and return those that are current.
 -- many: rows
