@@ -35,6 +35,7 @@ from redrive.runtime.handlers import was_cancelled
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.settler import Settler, is_once
 from redrive.runtime.step_writer import StepWriter
+from redrive.runtime.supervision import Outage
 from redrive.runtime.threads import Pool
 from redrive.runtime.tracing import kept, report_settled
 from redrive.stores.operations import leases
@@ -63,6 +64,7 @@ class Attempts:
         ahead: the jobs that have no slot yet.
         steps: the duty that writes the steps of running runs.
         settler: the duty that writes how attempts end.
+        outage: what the log has about a database that does not answer.
         feeders: the feeders of subscriptions.
         claim_again: set when the claimer has a reason to claim: a free slot, a change, or an unknown lease.
         doubted: True if the database may hold leases for this worker that it does not have.
@@ -90,7 +92,8 @@ class Attempts:
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self.ahead = Ahead(app, clock, registration)
-        self.steps = StepWriter(app, clock, self._era)
+        self.outage = Outage(clock)
+        self.steps = StepWriter(app, clock, self._era, self.outage)
         self._executor = Executor(
             app,
             pool,
@@ -102,9 +105,11 @@ class Attempts:
             era=self._era,
         )
         self._contexts = self._executor.contexts
-        self.feeders = self._executor.feeders = Feeders(app, clock, pool, resources)
+        self.feeders = self._executor.feeders = Feeders(app, clock, pool, resources, self.outage)
         self.feeders.era = self._era
-        self.settler = Settler(app, clock, self, self.steps, threads=self._executor.threads, era=self._era)
+        self.settler = Settler(
+            app, clock, self, self.steps, threads=self._executor.threads, era=self._era, outage=self.outage
+        )
         self._running: dict[int, asyncio.Task[None]] = {}
         self._open: dict[int, Claim] = {}
         """Attempts that have not ended, by their leases."""

@@ -41,7 +41,7 @@ from redrive.errors import LeaseLost, StoreBusy, StoreFull, StoreOutcomeUnknown,
 from redrive.runtime import failpoints, log, rng
 from redrive.runtime.deliveries import Deliveries
 from redrive.runtime.executor import Executor
-from redrive.runtime.supervision import rest
+from redrive.runtime.supervision import Outage, rest
 from redrive.stores.operations.topics import feed, subscriptions
 from redrive.stores.operations.topics.feed import Attached, FeederLook, FeedProgress, Lease, Reading, Turned
 from redrive.stores.query import Operation
@@ -79,10 +79,12 @@ class Feeder:
         executor: Executor,
         *,
         cut: set[int],
+        outage: Outage,
         sample: Callable[[], float] = rng.sample,
         era: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._app = app
+        self._outage = outage
         self._era = era
         self._clock = clock
         self.claim = claim
@@ -312,11 +314,15 @@ class Feeder:
         tries = 0
         while True:
             try:
-                return await self._app.store.arun(operation())
+                done = await self._app.store.arun(operation())
             except (StoreBusy, StoreFull, StoreUnreachable, StoreOutcomeUnknown) as error:
                 tries += 1
-                log.warning("delivering %s waits: %s", self._subscription.name, error)
+                self._outage.failed(f"delivering {self._subscription.name}", error)
                 await self._clock.asleep(rest(tries))
+            else:
+                if tries:
+                    self._outage.worked(f"delivering {self._subscription.name}")
+                return done
 
     async def _turn(self, reading: Reading | None, *, closes: bool = False) -> Turned:
         """Write the progress, and read."""

@@ -17,7 +17,7 @@ from redrive.runtime import log, rng
 from redrive.runtime.executor import Executor
 from redrive.runtime.feeder import NET, Feeder
 from redrive.runtime.registration import WorkerRegistration
-from redrive.runtime.supervision import Duty
+from redrive.runtime.supervision import Duty, Outage
 from redrive.runtime.threads import Pool
 from redrive.stores.operations.topics import feed
 
@@ -38,8 +38,11 @@ AGAIN_AFTER = 60.0
 class Feeders:
     """The feeders that a worker runs, and the duty that wakes them."""
 
-    def __init__(self, app: App, clock: Clock, pool: Pool | None, resources: Mapping[str, Any]) -> None:
+    def __init__(
+        self, app: App, clock: Clock, pool: Pool | None, resources: Mapping[str, Any], outage: Outage | None = None
+    ) -> None:
         self._app = app
+        self._outage = outage or Outage(clock)
         self._clock = clock
         self._cut: set[int] = set()
         #: Returns the era in which the worker has registered (`redrive.stores.store.Store.era`).
@@ -116,7 +119,15 @@ class Feeders:
     def add(self, claim: Claim, subscription: Subscription, sample: Callable[[], float] = rng.sample) -> Feeder:
         """Return a feeder for which `look` polls."""
         feeder = Feeder(
-            self._app, self._clock, claim, subscription, self.executor, cut=self._cut, sample=sample, era=self.era
+            self._app,
+            self._clock,
+            claim,
+            subscription,
+            self.executor,
+            cut=self._cut,
+            outage=self._outage,
+            sample=sample,
+            era=self.era,
         )
         self._running[claim.lease_id] = feeder
         return feeder

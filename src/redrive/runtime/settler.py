@@ -23,7 +23,7 @@ from redrive.observe.logs import Block
 from redrive.policy import Failure
 from redrive.runtime import failpoints, log
 from redrive.runtime.step_writer import StepWriter
-from redrive.runtime.supervision import Duty, cancel, rest
+from redrive.runtime.supervision import Duty, Outage, cancel, rest
 from redrive.runtime.threads import Threads
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending, Settled
@@ -87,8 +87,10 @@ class Settler:
         *,
         threads: Threads | None = None,
         era: Callable[[], int | None] = lambda: None,
+        outage: Outage | None = None,
     ) -> None:
         self._app = app
+        self._outage = outage or Outage(clock)
         self._era = era
         self._once: deque[Ending] = deque(maxlen=REMEMBERED)
         self._clock = clock
@@ -203,10 +205,11 @@ class Settler:
             operation = leases.settle(batch, stopped=stopped, now=self._app.now())
             settled = await self._app.store.arun(replace(operation, era=self._era()))
         except _LATER as error:
-            log.warning("settling %d attempts waits: %s", len(batch), error)
+            self._outage.failed(self.duty.name, error)
             return error
         except Exception as error:  # noqa: BLE001 - without a settler the worker loses every job
             return error
+        self._outage.worked(self.duty.name)
         failpoints.at("after_settle")
         self._stopped -= stopped
         for ending in batch:

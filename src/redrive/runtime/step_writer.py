@@ -12,8 +12,8 @@ from redrive.app.app import App
 from redrive.clock import Clock
 from redrive.engine.steps import StepBatch, StepsAnswer, StepsWritten
 from redrive.errors import StoreBusy, StoreFull, StoreOutcomeUnknown, StoreUnreachable
-from redrive.runtime import failpoints, log
-from redrive.runtime.supervision import Duty, rest
+from redrive.runtime import failpoints
+from redrive.runtime.supervision import Duty, Outage, rest
 from redrive.stores.operations.runs import steps
 
 # A step that ends while nothing is written is written at once; others gather for the next transaction. Of many steps
@@ -22,6 +22,8 @@ from redrive.stores.operations.runs import steps
 #
 # Transactions at once.
 WRITERS = 2
+
+NAME = "recording steps"
 
 # Batches of rows, each of another run, in one transaction.
 BATCH = 100
@@ -59,14 +61,17 @@ class StepWriter:
         era: returns the era in which the worker has registered (`redrive.stores.store.Store.era`).
     """
 
-    def __init__(self, app: App, clock: Clock, era: Callable[[], int | None] = lambda: None) -> None:
+    def __init__(
+        self, app: App, clock: Clock, era: Callable[[], int | None] = lambda: None, outage: Outage | None = None
+    ) -> None:
         self._app = app
+        self._outage = outage or Outage(clock)
         self._era = era
         self._clock = clock
         self._steps: list[_StepWrite] = []
         self._under_way: set[_StepWrite] = set()
         self._arrived = asyncio.Event()
-        self.duties = [Duty("recording steps", self._step) for _ in range(WRITERS)]
+        self.duties = [Duty(NAME, self._step) for _ in range(WRITERS)]
 
     def put(self, batch: StepBatch) -> asyncio.Future[StepsWritten]:
         """Queue rows of a running run, and return the future of the answer: written or lost.
@@ -117,9 +122,10 @@ class StepWriter:
                 failpoints.at("before_settle")
                 rows = steps.record([each.batch for each in batch], now=self._app.now())
                 written = await self._app.store.arun(replace(rows, era=self._era()))
+                self._outage.worked(NAME)
             except (StoreBusy, StoreFull, StoreUnreachable, StoreOutcomeUnknown) as error:
                 tries += 1
-                log.warning("recording %d steps waits: %s", len(batch), error)
+                self._outage.failed(NAME, error)
                 await self._clock.asleep(rest(tries))
             except Exception as error:  # noqa: BLE001 - without a writer the worker loses every run
                 if len(batch) == 1:

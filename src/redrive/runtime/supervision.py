@@ -1,6 +1,6 @@
 """The loop that runs the background duties of a worker and restarts a duty that fails.
 
-A duty is a step that is repeated. A `StoreError` means that the database is unreachable or busy: one line is logged.
+A duty is a step that is repeated. A `StoreError` means that the database is unreachable or busy: `Outage` logs it.
 Any other exception is a defect of redrive, of a driver, or of application code that the duty calls: it is logged with
 its traceback, emitted as `redrive.observe.WorkerDutyFailed`, and listed with the worker until a step succeeds again.
 After either one the duty rests, longer after each failure in a row.
@@ -11,14 +11,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from redrive.app.app import App
 from redrive.app.events import emit_apart
 from redrive.clock import Clock
+from redrive.engine.explain import span
 from redrive.errors import StoreError
 from redrive.errors.foreign import summary, trace
 from redrive.observe import WorkerDutyFailed
@@ -32,6 +35,13 @@ from redrive.stores.operations import workers
 
 # Failures in a row by `MemoryError` that a duty survives: about half a minute.
 MEMORY_LIMIT = 10
+
+#: Seconds between two lines about an outage.
+EVERY: Final = 60.0
+
+#: Seconds after its last failure in which a duty still counts as one that waits. Most try again within 5 seconds; one
+#: that was cancelled, or that tries once a minute, does not delay the line about the end.
+WAITS: Final = 15.0
 
 _RESTS = Backoff.exponential("100ms", "5s")
 # The number of failures in a row after which rests grow no more.
@@ -71,6 +81,60 @@ class Turn:
     waiting: bool = field(default=False, compare=False)
 
 
+class Outage:
+    """The duties that wait for the database, and what the log has about that. Safe to use from any thread.
+
+    A worker has about fifteen duties, each of which tries again within 5 seconds. So an outage is the first failure of
+    each duty, then one line a minute with what has failed since, and one line at its end.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: dict[str, float] = {}
+        """The duties that wait, with the instants of their last failures."""
+        self._tries = Counter[str]()
+        """The tries that have failed in this outage, by duty."""
+        self._since = clock.now()
+        self._began = self._logged = 0.0
+
+    def failed(self, name: str, error: Exception) -> None:
+        """Record that a duty waits; log its first failure, and once a minute all that has failed."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if not self._waiting:
+                self._tries.clear()
+                self._since, self._began, self._logged = self._clock.now(), now, now
+            self._waiting[name] = now
+            self._tries[name] += 1
+            is_first, is_due = self._tries[name] == 1, now - self._logged >= EVERY
+            if is_due:
+                self._logged = now
+            since = f"{self._since:%Y-%m-%d %H:%M:%S} UTC ({span(timedelta(seconds=now - self._began))})"
+            failed = self._failed()
+        if is_first:
+            log.warning("%s waits: %s", name, error)
+        if is_due:
+            log.warning("since %s %s; the last error: %s", since, failed, error)
+
+    def worked(self, name: str) -> None:
+        """Record that a duty works, and log the end of the outage if no other one waits."""
+        if not self._waiting:
+            return
+        with self._lock:
+            now, before = self._clock.monotonic(), self._waiting
+            self._waiting = {each: at for each, at in before.items() if each != name and now - at < WAITS}
+            has_ended = bool(before) and not self._waiting
+            lasted, failed = span(timedelta(seconds=now - self._began)), self._failed()
+        if has_ended:
+            log.info("the database is back: after %s nothing waits for it; %s", lasted, failed)
+
+    def _failed(self) -> str:
+        tries = self._tries.total()
+        number = "1 try has failed" if tries == 1 else f"{tries} tries have failed"
+        return f"{number}: {', '.join(f'{name} {count}' for name, count in sorted(self._tries.items()))}"
+
+
 class Supervisor:
     """Repeats duties and records which of them fail."""
 
@@ -79,8 +143,10 @@ class Supervisor:
         clock: Clock,
         failed: Callable[[str, BaseException, int], None] = lambda *_: None,
         changed: Callable[[str | None], None] = lambda _: None,
+        outage: Outage | None = None,
     ) -> None:
         self._clock = clock
+        self._outage = outage or Outage(clock)
         self._failed = failed
         self._changed = changed
         self._failures: dict[str, int] = {}
@@ -115,7 +181,7 @@ class Supervisor:
         """Record that a step has failed, and return the failures in a row. Safe to call from any thread."""
         failures = self._failures[name] = self._failures.get(name, 0) + 1
         if isinstance(error, StoreError):
-            log.warning("%s waits: %s", name, error)
+            self._outage.failed(name, error)
             return failures
         with contextlib.suppress(MemoryError):
             self._report(name, error, failures)
@@ -133,6 +199,7 @@ class Supervisor:
 
     def succeeded(self, name: str) -> None:
         """Record that a step has succeeded. Safe to call from any thread."""
+        self._outage.worked(name)
         if name not in self._failures:
             return
         del self._failures[name]

@@ -360,7 +360,7 @@ class Worker:
 
     async def _work(self, notifier: Notifier, registration: WorkerRegistration, attempts: Attempts) -> None:
         reporter = Reporter(self._app, registration)
-        supervisor = Supervisor(self._clock, reporter.failed, reporter.changed)
+        supervisor = Supervisor(self._clock, reporter.failed, reporter.changed, attempts.outage)
         heartbeat = Heartbeat(self._app, registration, attempts, supervisor)
         claimer = Claimer(
             self._app, self._clock, registration, attempts, idle=self._idle, quota=self._quota, fleet=self._fleet
