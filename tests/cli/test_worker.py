@@ -97,6 +97,7 @@ def test_a_worker_until_empty_runs_what_is_due_and_ends(shop: App):
         (("--queue", "a", "--exclude-queue", "b"), "--exclude-queue: --queue serves only some queues already"),
         (("--name", ""), "the name of a worker is a text of 1 to 200 printable characters, got ''"),
         (("--shutdown-timeout", "soon"), "Invalid value for --shutdown-timeout: a duration"),
+        (("--wait", "soon"), "such as 30s"),
     ],
 )
 def test_invalid_options_are_named(redrive, shop: App, words, why):

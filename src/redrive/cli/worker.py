@@ -190,7 +190,7 @@ def _duration(text: str, option: str) -> timedelta:
     try:
         return parse_duration(text)
     except PolicyError as error:
-        raise typer.BadParameter(error.problem, param_hint=option) from error
+        raise typer.BadParameter(f"{error.problem}; write it such as 30s or 1h30m", param_hint=option) from error
 
 
 def _observed(
