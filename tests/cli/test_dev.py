@@ -161,7 +161,7 @@ def developing(
     ) as process:
         try:
             terminal = Terminal(process)
-            url, path = terminal.until(r"open (http://127\.0\.0\.1:\d+)((?:/shop:app)?/login/\S+);").groups()
+            url, path = terminal.until(r"open (http://127\.0\.0\.1:\d+)((?:/shop:app)?/login/\S+) ").groups()
             with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False, headers={"origin": url}) as browser:
                 assert 303 == browser.get(path).status_code
                 yield process, terminal, browser
@@ -205,7 +205,7 @@ def test_several_apps_are_developed_together(tmp_path: Path):
     """Each has a link that logs in, a worker and a throw-away database; the clock is advanced for all."""
     shop = SHOP.replace("WAIT", "0") + SHOP.replace("WAIT", "0").replace("app", "other").partition("import redrive")[2]
     with developing(tmp_path, shop, "--memory", second="shop:other") as (process, terminal, browser):
-        path = terminal.until(r"open http://127\.0\.0\.1:\d+(/shop:other/login/\S+);")[1]
+        path = terminal.until(r"open http://127\.0\.0\.1:\d+(/shop:other/login/\S+) ")[1]
         assert 303 == browser.get(path).status_code
         for name in ("app", "other"):
             for delay in ("", "1h"):

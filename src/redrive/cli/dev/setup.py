@@ -60,6 +60,6 @@ class Setup(msgspec.Struct, frozen=True, gc=False):
         def show(link: str) -> None:
             """Print the link."""
             at = f"http://{HOST}:{self.port}{path.rstrip('/')}{link}"
-            say(f"open {at}; the link logs in once, and Ctrl-C ends the server")
+            say(f"open {at} (it logs in once; Ctrl-C ends the server)")
 
         return LoginLink(Path(self.folder, f"link{number}"), hash_token(self.key)[:8], show)
