@@ -133,7 +133,7 @@ def http_api() -> str:
         parts.append(f"## {tag['name']}")
         for path, methods in found["paths"].items():
             for method, each in methods.items():
-                if method != "servers" and each["tags"] == [tag["name"]]:
+                if each["tags"] == [tag["name"]]:
                     parts.append(_call(method, path, each, schemas))
     parts.append("## Problems by status")
     refused = {
@@ -151,7 +151,7 @@ def http_api() -> str:
 
 def _calls(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for methods in found["paths"].values():
-        yield from (each for method, each in methods.items() if method != "servers")
+        yield from methods.values()
 
 
 def _call(method: str, path: str, call: dict[str, Any], schemas: dict[str, Any]) -> str:

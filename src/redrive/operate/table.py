@@ -142,6 +142,7 @@ def _words(words: str) -> tuple[str, ...]:
     return tuple(words.split(", ")) if words else ()
 
 
+# The rows of a path stand together: they are one route, and its header Allow has their methods.
 ROWS: Final = (
     _view("", "/", overview.overview, "overview.html", overview.Overview, history.HistoryQuery),
     _view("doctor", "/health", health.health, "health.html", health.Health, items="findings"),
@@ -219,6 +220,12 @@ ROWS: Final = (
         "subscription.html",
         subscription.SubscriptionPage,
     ),
+    _action(
+        "topics pause, topics resume, topics move, topics skip, topics redrive",
+        "/topics/{topic}/{subscription}",
+        subscription.act,
+        subscription.SubscriptionAction,
+    ),
     _view(
         "topics move --dry-run",
         "/topics/{topic}/{subscription}/move",
@@ -226,12 +233,6 @@ ROWS: Final = (
         "move.html",
         subscription.MovePage,
         subscription.MoveQuery,
-    ),
-    _action(
-        "topics pause, topics resume, topics move, topics skip, topics redrive",
-        "/topics/{topic}/{subscription}",
-        subscription.act,
-        subscription.SubscriptionAction,
     ),
     _view(
         "schedules list",
