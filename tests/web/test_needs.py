@@ -9,7 +9,7 @@ import pytest
 
 import redrive
 from redrive.runtime.worker import Worker
-from redrive.stores.operations import workers
+from redrive.stores.operations import admin, workers
 from redrive.testing import VirtualClock
 from redrive.version import __version__
 from tests.stores.helpers import LONG
@@ -69,6 +69,22 @@ def test_dead_jobs_of_one_cause_lead_to_it(app: redrive.App):
 
     assert ("dead", "2 jobs died in 2 queues: ValueError in charge", "Review error") == (check, title, action)
     assert path.startswith("/errors/")
+
+
+def test_skipped_jobs_need_no_person(app: redrive.App):
+    """An operator has decided about them; the row of the others says how many they are, as its page lists them."""
+    charge = app.tasks["charge"]
+    jobs = [charge.enqueue(1), charge.enqueue(3), charge.enqueue(5)]
+    _work(app)
+    _serve(app)
+    for job in jobs[:2]:
+        app.store.run(admin.skip(job.id, now=app.now()))
+    (row,) = Operator(app).read("/overview")["needs"]
+    app.store.run(admin.skip(jobs[2].id, now=app.now()))
+
+    assert row["title"].startswith("1 job died")
+    assert row["text"].endswith("; 2 more were skipped")
+    assert [] == _needs(app)
 
 
 def test_dead_jobs_of_several_causes_lead_to_all(app: redrive.App):

@@ -75,7 +75,10 @@ def _dead(found: Vitals, diagnoses: Sequence[Diagnosis]) -> Iterator[Need]:
     number = counted(found.depths)[DepthState.DEAD]
     title = f"{_jobs(number)} died{'' if len(queues) == 1 else f' in {len(queues)} queues'}"
     path = f"/jobs?{urlencode({'q': 'state:dead caught:no'})}"
-    text = f"in {_list(queues)}"
+    skipped = counted(found.depths)[DepthState.SKIPPED]
+    # The page of the row lists these too.
+    more = f"; {skipped} more {'was' if skipped == Count(1) else 'were'} skipped" if skipped.value else ""
+    text = f"in {_list(queues)}{more}"
     yield Need("dead", Severity.PROBLEM, title, text, None, path, "Review jobs", _advice(diagnoses))
 
 
@@ -206,6 +209,7 @@ _PLACES: Final = {
     "oldest": ("/queues", "See queues"),
     "tasks": ("/tasks", "See tasks"),
     "held": (f"/runs?{urlencode({'hold': 'held'})}", "See runs"),
+    "unreadable": (f"/jobs?{urlencode({'q': 'hold:bad_payload'})}", "See jobs"),
     "undos": ("/runs", "See runs"),
     "machines": ("/machines", "See machines"),
     "operations": ("/operations", "See operations"),

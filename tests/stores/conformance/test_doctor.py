@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from redrive.engine.outcome import Held, Parked
+from redrive.engine.outcome import Held, Parked, Unreadable
 from redrive.engine.queue import QueueChange, Rate
+from redrive.engine.records import Hold
 from redrive.engine.settle import CATCH_STUCK_AFTER
-from redrive.stores.operations import doctor, queues
+from redrive.stores.operations import admin, counters, doctor, queues
 from redrive.stores.operations.queues import DepthState
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 from tests.stores.runs import begin, run
@@ -96,3 +97,32 @@ def test_held_runs_are_read(store: Harness):
     store.end(second, Parked(None, "waits"))
 
     assert (doctor.HeldRun("checkout", "a", "step 2 was `two`", store.now),) == store.do(doctor.examine(store.now)).held
+
+
+def test_jobs_that_no_worker_can_read_are_counted(store: Harness):
+    """Return them for each task and reason, with the first one, and since when it waits."""
+    store.enqueue(new(task="send"), new(task="send"), new(task="print"))
+    for claim, of_policy in zip(store.claim(3), (False, False, True), strict=True):
+        store.end(claim, Unreadable("no field", of_policy))
+    found = {each.task: each for each in store.do(doctor.examine(store.now)).unreadable}
+
+    assert {"send", "print"} == set(found)
+    assert (Hold.BAD_PAYLOAD, 2, 1, store.now) == (
+        found["send"].hold,
+        found["send"].number,
+        found["send"].id,
+        found["send"].since,
+    )
+    assert (Hold.BAD_POLICY, 1, 3) == (found["print"].hold, found["print"].number, found["print"].id)
+
+
+def test_a_skipped_job_is_not_counted_as_dead(store: Harness):
+    """An operator has decided about it."""
+    for _ in range(2):
+        store.end(store.take(new(queue="mail")), FATAL)
+    store.do(admin.skip(1, now=store.now))
+    found = store.do(doctor.examine(store.now))
+
+    assert {"mail": 1} == {queue: each.jobs for queue, each in found.jobs(DepthState.DEAD).items()}
+    assert {"mail": 1} == {queue: each.jobs for queue, each in found.jobs(DepthState.SKIPPED).items()}
+    store.do(counters.note_depths(now=store.now))

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from redrive.engine.machine import StrandedCount
-from redrive.engine.records import Diagnosis
+from redrive.engine.records import Diagnosis, Hold
 from redrive.stores.operations.doctor import (
     LISTED,
     READ,
@@ -18,6 +18,7 @@ from redrive.stores.operations.doctor import (
     RunningBulk,
     StuckCatch,
     UndoneInPart,
+    UnreadableJobs,
     Vitals,
     diagnose,
 )
@@ -314,6 +315,7 @@ def test_stuck_catches_and_dead_jobs_are_examined():
         ("problem", "catch job 8 (recover) of job 7 failed 5 times",
          "redrive jobs show shop:app 8 has the error; repair recover, then redrive jobs retry shop:app 8"),
     ] == found("catches", catches=(stuck,))  # fmt: skip
+    assert [] == found("dead", depths=(Depth("mail", DepthState.SKIPPED, 1, None),))
     assert ["queue 'mail' has 1 job that gave up and was not caught",
             "queue 'slow' has 10,000+ jobs that gave up and were not caught"] == [
         text for _, text, _ in found("dead", depths=dead)
@@ -411,3 +413,23 @@ def test_steps_that_were_not_undone_are_named():
     ) == advice
     assert "3 more runs have ended with steps that were not undone" == found("undos", in_effect=tuple(many))[-1][1]
     assert [] == found("undos")
+
+
+def test_jobs_that_no_worker_can_read_are_examined():
+    """Name the task, the time, a job with the reason, and what releases or ends them."""
+    payloads = UnreadableJobs("send", Hold.BAD_PAYLOAD, 1200, 7, NOW - seconds(60))
+    policy = UnreadableJobs("print", Hold.BAD_POLICY, 1, 9, None)
+    jobs, deploy = "redrive jobs", "has the reason; deploy code that reads"
+
+    assert [
+        (
+            "problem",
+            "1 job of task 'print' waits: no worker can read its policy",
+            f"{jobs} show shop:app 9 {deploy} it, or {jobs} repolicy shop:app --task print --hold bad_policy",
+        ),
+        (
+            "problem",
+            "1,200 jobs of task 'send' wait since 1m: no worker can read their arguments",
+            f"{jobs} show shop:app 7 {deploy} them, or {jobs} cancel shop:app --task send --hold bad_payload",
+        ),
+    ] == found("unreadable", unreadable=(payloads, policy))

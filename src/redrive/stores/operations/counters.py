@@ -128,6 +128,8 @@ def note_depths(*, now: datetime | None = None) -> Statements[NotedDepths]:
         found = yield from read_depths(at)
         rows: dict[str, dict[str, object]] = {}
         for each in found:
+            if each.standing is DepthState.SKIPPED:
+                continue
             row = rows.setdefault(each.queue, {**_EMPTY, "at": minute, "queue": each.queue})
             row[each.standing.value] = each.jobs
             if each.standing is DepthState.DUE:

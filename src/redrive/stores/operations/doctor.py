@@ -17,7 +17,7 @@ from redrive.engine.commands import command
 from redrive.engine.explain import span
 from redrive.engine.lifecycle import State
 from redrive.engine.machine import StrandedCount
-from redrive.engine.records import Count, Diagnosis, Severity, WorkerRecord
+from redrive.engine.records import Count, Diagnosis, Hold, Severity, WorkerRecord
 from redrive.engine.settle import CATCH_STUCK_AFTER
 from redrive.stores.operations.machines.rows import Known
 from redrive.stores.operations.queues import Depth, DepthState, QueueLimits, read_depths
@@ -68,6 +68,23 @@ class HeldRun(msgspec.Struct, frozen=True, gc=False):
     workflow: str
     id: str
     why: str | None
+    since: datetime | None
+
+
+class UnreadableJobs(msgspec.Struct, frozen=True, gc=False):
+    """The jobs of a task that wait because no worker can decode their arguments, or their policy.
+
+    Attributes:
+        hold: what cannot be decoded.
+        number: of those among the first `READ` jobs that wait so.
+        id: the smallest one.
+        since: when the first of them could not be decoded.
+    """
+
+    task: str
+    hold: Hold
+    number: int
+    id: int
     since: datetime | None
 
 
@@ -147,6 +164,7 @@ class Vitals(msgspec.Struct, frozen=True, gc=False):
     failed: tuple[FailedInstances, ...] = ()
     stranded: tuple[StrandedCount, ...] = ()
     held: tuple[HeldRun, ...] = ()
+    unreadable: tuple[UnreadableJobs, ...] = ()
     in_effect: tuple[UndoneInPart, ...] = ()
     operations: tuple[RunningBulk, ...] = ()
     starts: tuple[NextStart, ...] = ()
@@ -210,6 +228,7 @@ def examine(now: datetime | None = None, *, machines: Known | None = None) -> St
         tuple(FailedInstances(each.name, each.number, each.key) for each in facts["machine"]),
         tuple(stranded),
         tuple(HeldRun(each.name, each.key, each.text, each.at) for each in facts["run"]),
+        tuple(UnreadableJobs(each.name, Hold(each.key), each.number, each.id, each.at) for each in facts["unreadable"]),
         tuple(UndoneInPart(each.id, each.name, each.key, each.text) for each in facts["undo"]),
         tuple(
             RunningBulk(each.id, each.name, each.number, each.other, each.key, each.text) for each in facts["operation"]
@@ -253,6 +272,7 @@ def diagnose(found: Vitals, tasks: Collection[str], version: str, *, app: str = 
         *_oldest(found, app),
         *_catches(found, app),
         *_held(found, app),
+        *_unreadable(found, app),
         *_in_effect(found, app),
         *_dead(found, app),
         *_machines(found, app),
@@ -438,6 +458,20 @@ def _held(found: Vitals, app: str) -> Iterator[Diagnosis]:
         text = f"{number} of {workflow} {verb} held{since}: {first.why or 'no reason'}"
         advice = f"{command('runs list', app, workflow=workflow, held=True)}, then deploy code that fits"
         yield Diagnosis("held", Severity.PROBLEM, text, advice)
+
+
+def _unreadable(found: Vitals, app: str) -> Iterator[Diagnosis]:
+    for each in sorted(found.unreadable, key=lambda each: (each.task, each.hold)):
+        of_policy = each.hold is Hold.BAD_POLICY
+        jobs, their = ("1 job", "its") if each.number == 1 else (f"{each.number:,} jobs", "their")
+        what = f"{their} policy" if of_policy else f"{their} arguments"
+        since = "" if each.since is None else f" since {span(found.now - each.since)}"
+        verb = "waits" if each.number == 1 else "wait"
+        text = f"{jobs} of task {each.task!r} {verb}{since}: no worker can read {what}"
+        shows = f"{command('jobs show', app, str(each.id))} has the reason"
+        ways = command("jobs repolicy" if of_policy else "jobs cancel", app, task=each.task, hold=each.hold.value)
+        advice = f"{shows}; deploy code that reads {'it' if of_policy else 'them'}, or {ways}"
+        yield Diagnosis("unreadable", Severity.PROBLEM, text, advice)
 
 
 def _in_effect(found: Vitals, app: str) -> Iterator[Diagnosis]:

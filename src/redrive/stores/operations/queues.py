@@ -260,7 +260,9 @@ class DepthState(StrEnum):
     WAITING = "waiting"
     """Its attempt waits for an external completion."""
     DEAD = "dead"
-    """It gave up and was not caught."""
+    """It gave up, and was neither caught nor skipped."""
+    SKIPPED = "skipped"
+    """It gave up and was not caught, and an operator has let the jobs behind it pass."""
 
     @property
     def is_ready(self) -> bool:

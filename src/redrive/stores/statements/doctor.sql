@@ -40,6 +40,15 @@ FROM (
     LIMIT :count
 ) AS held
 UNION ALL
+SELECT 'unreadable', min(id), task, hold, NULL, count(*), NULL, min(unreadable_at)
+FROM (
+    SELECT id, task, hold, unreadable_at FROM redrive_jobs
+    WHERE hold IN ('bad_payload', 'bad_policy')
+    ORDER BY hold, scheduled_at, id
+    LIMIT :count
+) AS unreadable
+GROUP BY task, hold
+UNION ALL
 SELECT 'undo', job_id, workflow, id, string_agg(name || ' (' || path || ')', ', ' ORDER BY path), NULL, NULL, NULL
 FROM (
     SELECT undo.run_id AS job_id, run.workflow, run.id, step.name, step.path
@@ -112,6 +121,15 @@ FROM (
     ORDER BY job.unreadable_at, job.id
     LIMIT :count
 ) AS held
+UNION ALL
+SELECT 'unreadable', min(id), task, hold, NULL, count(*), NULL, min(unreadable_at)
+FROM (
+    SELECT id, task, hold, unreadable_at FROM redrive_jobs
+    WHERE hold IN ('bad_payload', 'bad_policy')
+    ORDER BY hold, scheduled_at, id
+    LIMIT :count
+) AS unreadable
+GROUP BY task, hold
 UNION ALL
 SELECT 'undo', job_id, workflow, id, group_concat(name || ' (' || path || ')', ', '), NULL, NULL, NULL
 FROM (

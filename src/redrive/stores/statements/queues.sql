@@ -327,10 +327,14 @@ SELECT queue, 'waiting' AS standing, count(*) AS jobs, sum(count(*)) OVER () >= 
 FROM (SELECT queue FROM redrive_jobs WHERE state = 'waiting' LIMIT :most::bigint) AS waiting
 GROUP BY queue
 UNION ALL
-SELECT queue, 'dead' AS standing, count(*) AS jobs, sum(count(*)) OVER () >= :most::bigint AS is_capped,
+SELECT queue, standing, count(*) AS jobs, sum(count(*)) OVER () >= :most::bigint AS is_capped,
     NULL::timestamptz AS oldest_at
-FROM (SELECT queue FROM redrive_jobs WHERE state = 'dead' AND caught_at IS NULL LIMIT :most::bigint) AS dead
-GROUP BY queue
+FROM (
+    SELECT queue, CASE WHEN skipped_at IS NULL THEN 'dead' ELSE 'skipped' END AS standing FROM redrive_jobs
+    WHERE state = 'dead' AND caught_at IS NULL
+    LIMIT :most::bigint
+) AS dead
+GROUP BY queue, standing
 -- sqlite
 WITH counted AS MATERIALIZED (
     SELECT queue, CASE WHEN is_parted THEN (
@@ -385,6 +389,10 @@ SELECT queue, 'waiting' AS standing, count(*) AS jobs, sum(count(*)) OVER () >= 
 FROM (SELECT queue FROM redrive_jobs WHERE state = 'waiting' LIMIT :most) AS waiting
 GROUP BY queue
 UNION ALL
-SELECT queue, 'dead' AS standing, count(*) AS jobs, sum(count(*)) OVER () >= :most AS is_capped, NULL AS oldest_at
-FROM (SELECT queue FROM redrive_jobs WHERE state = 'dead' AND caught_at IS NULL LIMIT :most) AS dead
-GROUP BY queue
+SELECT queue, standing, count(*) AS jobs, sum(count(*)) OVER () >= :most AS is_capped, NULL AS oldest_at
+FROM (
+    SELECT queue, CASE WHEN skipped_at IS NULL THEN 'dead' ELSE 'skipped' END AS standing FROM redrive_jobs
+    WHERE state = 'dead' AND caught_at IS NULL
+    LIMIT :most
+) AS dead
+GROUP BY queue, standing
