@@ -72,7 +72,20 @@ def test_a_redrive_can_have_a_rate_and_another_queue(three: App):
     assert [("bob", "redrive"), ("ann", "cancel"), ("ann", "start_cancel")] == [
         (line["actor"], line["action"]) for line in lines
     ]
+    assert '"ids":[1,2,3]' in table
     assert ([1, 2, 3], "slow", 0.5) == tuple(lines[0]["details"][name] for name in ("ids", "queue", "spacing"))
+
+
+def test_many_ids_of_an_entry_are_ranges(shop: App):
+    """A bulk action on thousands of jobs is one line of the audit log; --json has each id."""
+    for _ in range(6):
+        shop.tasks["charge"].enqueue(5)
+    run_command("jobs", "cancel", "shop:app", "1", "2", "3", "6", "--actor", "ann")
+    table = run_command("jobs", "audit", "shop:app").stdout
+    line = json.loads(run_command("jobs", "audit", "shop:app", "--json").stdout.splitlines()[0])
+
+    assert '"ids":"1-3, 6 (4 jobs)"' in table
+    assert [1, 2, 3, 6] == line["details"]["ids"]
 
 
 def test_jobs_get_the_present_policy(three: App):

@@ -16,9 +16,12 @@ from typer.testing import CliRunner
 from redrive import App, CatchRequest, Context, Job, Pending
 from redrive.cli import cli
 from redrive.cli.text.jobs import remedy
+from redrive.engine.outcome import Unreadable
 from redrive.errors import JobDead
 from redrive.runtime.worker import Worker
-from redrive.stores.operations import admin
+from redrive.stores.operations import admin, leases
+from redrive.stores.operations.leases import Ending
+from tests.runtime.helpers import take
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -209,6 +212,17 @@ def test_lists_fit_80_columns(ran: App, monkeypatch: pytest.MonkeyPatch):
     assert ["4", "3", "2", "1"] == [line.split()[0] for line in lines[1:] if not line.startswith(" ")]
 
 
+def test_lists_are_not_wrapped_in_a_pipe(redrive, ran: App, monkeypatch: pytest.MonkeyPatch):
+    """Each job is one line for grep, however long its error is, unless COLUMNS has a width."""
+    monkeypatch.delenv("COLUMNS")
+    ran.tasks["charge"].options(queue="q" * 200).enqueue(5)
+    lines = redrive("jobs", "list", "shop:app").out.splitlines()
+
+    assert ["id", "5", "4", "3", "2", "1"] == [line.split()[0] for line in lines]
+    assert 200 < len(lines[1])
+    assert [line.rstrip() for line in lines] == lines
+
+
 # ---------------------------------------------------------------------------------------------------------------- show
 
 
@@ -259,6 +273,17 @@ def test_a_succeeded_job_is_shown_with_its_result(ran: App):
 
     assert ("succeeded: finished", "result: 5") == (shown[1], shown[5])
     assert 5 == json.loads(invoke("show", "shop:app", "1", "--json"))["result"]
+
+
+def test_a_job_with_unreadable_arguments_needs_other_code(shop: App):
+    """Running it at once helps after code that reads its arguments is deployed, and not before."""
+    shop.tasks["charge"].enqueue(5)
+    (claim,) = take(shop, 1)
+    shop.store.run(leases.settle([Ending(claim, Unreadable("no field cents"), 0.0)]))
+    lines = invoke("show", "shop:app", "1").splitlines()
+
+    assert lines[1].startswith("ready: arguments cannot be read: due in ")
+    assert "to clear it, after code that reads its arguments is deployed: redrive jobs retry shop:app 1" == lines[2]
 
 
 def test_the_state_of_a_job_is_shown_once(ran: App):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from redrive.engine.explain import Circumstances, Obstacle, obstacle, why_not_running
+from redrive.engine.explain import CatchJob, Circumstances, Obstacle, obstacle, why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import QueuePosition, QueueSettings
 from redrive.engine.records import Hold, JobRecord
@@ -18,6 +18,11 @@ PARTED = QueuePosition(QueueSettings("mail", per_partition=1), holders=((3, "acm
 PAUSED = QueuePosition(QueueSettings("mail", paused_at=T0))
 ORDERED = QueuePosition(QueueSettings("mail", ordered=True), head_id=5, head_state=State.DEAD)
 RATED = QueuePosition(QueueSettings("mail", rate_count=1, rate_for=seconds(9)), next_at=NOW + seconds(1))
+
+
+def caught_by(state: State) -> Circumstances:
+    """Return what is around a dead job with a catch job in a state."""
+    return Circumstances(NOW, catch=CatchJob(7, 8, "recover", state))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +47,7 @@ RATED = QueuePosition(QueueSettings("mail", rate_count=1, rate_for=seconds(9)), 
         (LATER, Circumstances(NOW, standing=LIMITED), "redrive jobs retry shop:app 7", ()),
         (replace(LATER, hold=Hold.BREAKER), Circumstances(NOW), "redrive jobs retry shop:app 7", ()),
         (replace(LATER, hold=Hold.UNKNOWN_TASK), Circumstances(NOW), "redrive workers list shop:app", ()),
-        (replace(LATER, hold=Hold.BAD_PAYLOAD), Circumstances(NOW), "redrive check shop:app", ()),
+        (replace(LATER, hold=Hold.BAD_PAYLOAD), Circumstances(NOW), "redrive jobs retry shop:app 7", ()),
         (replace(LATER, hold=Hold.BAD_POLICY), Circumstances(NOW), "redrive jobs repolicy shop:app 7", ()),
         (
             replace(LATER, hold=Hold.PAUSED, origin="run:checkout/order-42"),
@@ -51,6 +56,8 @@ RATED = QueuePosition(QueueSettings("mail", rate_count=1, rate_for=seconds(9)), 
             (),
         ),
         (job(state=State.DEAD), Circumstances(NOW), "redrive jobs retry shop:app 7", ()),
+        (job(state=State.DEAD), caught_by(State.DEAD), "redrive jobs retry shop:app 8", (8,)),
+        (job(state=State.DEAD), caught_by(State.CANCELLED), "redrive jobs retry shop:app 7", ()),
     ],
 )
 def test_each_obstacle_has_the_command_that_clears_it(
@@ -72,6 +79,7 @@ def test_each_obstacle_has_the_command_that_clears_it(
         (job(state=State.SUCCEEDED), Circumstances(NOW)),
         (job(state=State.DEAD, caught_at=T0), Circumstances(NOW)),
         (job(state=State.DEAD, skipped_at=T0), Circumstances(NOW)),
+        (job(state=State.DEAD), caught_by(State.RUNNING)),
         (replace(LATER, hold=Hold.PARKED), Circumstances(NOW)),
     ],
 )

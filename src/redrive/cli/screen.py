@@ -5,6 +5,8 @@ Commands write through this module only; a test of the architecture checks that.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from datetime import datetime
 from importlib import import_module
@@ -94,7 +96,7 @@ FIXED = 23
 
 
 class Grid:
-    """A table with cells of plain text. It fits the terminal, or 80 columns in a pipe.
+    """A table with cells of plain text. It fits the terminal, or `COLUMNS`; in a pipe each row is one line.
 
     Args:
         headings: one for each column.
@@ -112,6 +114,9 @@ class Grid:
 
     def show(self) -> None:
         """Write the table."""
+        if not (sys.stdout.isatty() or "COLUMNS" in os.environ):
+            self._show_lines()
+            return
         from rich.cells import cell_len
         from rich.console import Console
         from rich.table import Table
@@ -125,6 +130,16 @@ class Grid:
         for row in self._rows:
             table.add_row(*map(Text, row))
         Console().print(table)
+
+    def _show_lines(self) -> None:
+        """Write each row as one line, which programs such as grep can read."""
+        from rich.cells import cell_len
+
+        rows = [self._headings, *self._rows]
+        widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
+            say("  ".join(cells).rstrip())
 
 
 class Commands(TyperGroup):

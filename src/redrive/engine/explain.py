@@ -120,7 +120,6 @@ def _why(job: JobRecord, around: Circumstances) -> str:
 # Holds that another command than `jobs retry` clears; runs have commands of their own, on the page of the run.
 _CLEARED: Final[Mapping[Hold, str | None]] = {
     Hold.UNKNOWN_TASK: "workers list",
-    Hold.BAD_PAYLOAD: "check",
     Hold.BAD_POLICY: "jobs repolicy",
     Hold.PARKED: None,
     Hold.PAUSED: "runs resume",
@@ -132,7 +131,7 @@ def obstacle(job: JobRecord, around: Circumstances) -> Obstacle | None:
     """Return what keeps a job from running, with what clears it; None if nothing does or no command clears it."""
     standing = around.standing
     if job.state is State.DEAD and not (job.caught_at or job.skipped_at):
-        return Obstacle(_why(job, around), "jobs retry", (str(job.id),))
+        return _dead(job, around)
     if job.state is not State.READY:
         return None
     if job.scheduled_at <= around.now:
@@ -144,6 +143,16 @@ def obstacle(job: JobRecord, around: Circumstances) -> Obstacle | None:
     if command == "runs resume" and (run := read_origin(job.origin)) is not None:
         arguments = (f"{run.name}/{run.part}",)
     return None if command is None else Obstacle(_why(job, around), command, arguments)
+
+
+def _dead(job: JobRecord, around: Circumstances) -> Obstacle | None:
+    """Return what helps a dead job: its catch job if that is dead too; None while that is about to catch it."""
+    catch = around.catch
+    if catch is not None and catch.state not in FINAL:
+        return None
+    if catch is not None and catch.state is State.DEAD:
+        return Obstacle(_why(job, around), "jobs retry", (str(catch.id),), (catch.id,))
+    return Obstacle(_why(job, around), "jobs retry", (str(job.id),))
 
 
 def _fate(job: JobRecord, catch: CatchJob | None) -> str:

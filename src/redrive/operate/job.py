@@ -13,7 +13,7 @@ from redrive.engine.error_groups import Frame, frames
 from redrive.engine.explain import Circumstances, Obstacle, obstacle
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.origin import read_origin
-from redrive.engine.records import AttemptOutcome, AttemptRecord, Count, JobRecord
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Count, Hold, JobRecord
 from redrive.engine.runs import is_far
 from redrive.engine.search import tags_of_all
 from redrive.errors import JobNotFound, PolicyError
@@ -131,6 +131,7 @@ class JobPage(msgspec.Struct, frozen=True, gc=False):
         scheduled_at: when it is or was due; None if it waits without a time limit.
         token: with which it is completed, while it waits for that; only for users who may operate.
         held_by: the jobs that keep it from running, at most 20.
+        hold: the reason for which it waits since it was given back or failed, as a word; None if there is none.
         remedy: the command that lets it run, or shows what to do; None if none does.
         remedy_at: the path of the page where that can be done.
         belongs_to: what it was created for, as a sentence.
@@ -160,6 +161,7 @@ class JobPage(msgspec.Struct, frozen=True, gc=False):
     scheduled_at: datetime | None
     token: str | None
     held_by: tuple[str, ...]
+    hold: Hold | None
     remedy: str | None
     remedy_at: str | None
     belongs_to: str | None
@@ -254,6 +256,7 @@ def job(site: Site, request: Request) -> Procedure[Page]:
         scheduled_at=None if is_far(record.scheduled_at) else record.scheduled_at,
         token=f"{number}.{record.lease_id}" if record.state is State.WAITING and request.user.may_operate else None,
         held_by=() if held_up is None else tuple(map(str, held_up.jobs[:HOLDERS])),
+        hold=record.hold,
         remedy=None if held_up is None else held_up.advice(site.reference),
         remedy_at=None if held_up is None else _page_of(held_up, record),
         belongs_to=None if origin is None else origin.described,

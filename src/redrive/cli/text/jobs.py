@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -10,12 +11,17 @@ import msgspec
 from redrive.cli.screen import Grid, say, say_lines, say_unread, utc
 from redrive.engine.explain import span
 from redrive.engine.lifecycle import State
+from redrive.engine.records import Hold
 from redrive.operate.audit import AuditList
 from redrive.operate.job import AttemptLine, JobPage
 from redrive.operate.jobs import JobLine, JobList
 
 # Characters of an error in a list.
 ERROR_TEXT = 200
+
+# Ids from which on an entry of the audit log shows them as ranges, and the ranges that it shows.
+MANY = 4
+RANGES = 20
 
 # Attempts of a job that are shown.
 SHOWN = 20
@@ -52,7 +58,7 @@ def job(view: JobPage) -> None:
     job = view.job
     say(f"  {job.task} on {job.queue}, priority {view.priority}", head=f"job {job.id}")
     say(job.why if job.why.startswith(job.state) else f"{job.state}: {job.why}")
-    remedy(view.remedy, job.reason)
+    remedy(view.remedy, view.hold or job.reason)
     last = next((each for each in reversed(view.attempts) if each.reason), None)
     if last is not None and job.state is not State.SUCCEEDED:
         say(f"last error: {_error(last)}")
@@ -78,6 +84,8 @@ def job(view: JobPage) -> None:
 _BEFORE = {
     "LOST_IN_FLIGHT": ", after you have found that it had no effect",
     "PROGRAMMING_ERROR": ", after the code is corrected",
+    "BAD_PAYLOAD": ", after code that reads its arguments is deployed",
+    Hold.BAD_PAYLOAD: ", after code that reads its arguments is deployed",
 }
 
 
@@ -125,4 +133,25 @@ def _error(each: AttemptLine) -> str:
 def audit(view: AuditList) -> None:
     """Print the actions of operators."""
     for each in view.items:
-        say(f"  {each.actor}  {each.action}  {as_json(each.details)}", head=utc(each.at))
+        say(f"  {each.actor}  {each.action}  {as_json(_with_ranges(each.details))}", head=utc(each.at))
+
+
+def _with_ranges(details: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return details with the ids of jobs as text, such as ``17, 20-4016 (3,998 jobs)``; --json has each of them."""
+    ids = details.get("ids") if isinstance(details, dict) else None
+    if not isinstance(ids, list) or len(ids) < MANY or not all(isinstance(each, int) for each in ids):
+        return details
+    parts = ranges(ids)
+    shown = ", ".join(parts[:RANGES]) + (", ..." if len(parts) > RANGES else "")
+    return {**details, "ids": f"{shown} ({len(ids):,} jobs)"}
+
+
+def ranges(ids: Sequence[int]) -> list[str]:
+    """Return numbers as ranges: those that follow each other are one."""
+    found: list[list[int]] = []
+    for each in sorted(set(ids)):
+        if found and found[-1][1] == each - 1:
+            found[-1][1] = each
+        else:
+            found.append([each, each])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in found]
