@@ -28,6 +28,7 @@ from redrive.operate.table import ROWS
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import counters, workers
 from redrive.web import Account, NoAuth, Payloads, Role, User, Users, create_app, hash_password, hash_token
+from redrive.web.api import API
 from redrive.web.reading import LARGEST
 from tests.web.client import Client, Operator
 
@@ -750,6 +751,17 @@ def test_there_is_no_default_authentication(app: redrive.App):
         create_app(app)  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="auth=None"):
         create_app(app, auth=None)  # type: ignore[arg-type]
+
+
+def test_what_is_text_is_compressed(looking: Client):
+    """Pages, answers of the API and styles are; fonts are already; a client that cannot read it gets plain text."""
+    assets = looking.get("/").text.partition("/assets/")[2].partition("/")[0]
+    paths = ["/", f"{API}/jobs", f"/assets/{assets}/style.css", f"/assets/{assets}/vendor/inter.woff2"]
+    encodings = [looking.get(path).headers.get("content-encoding") for path in paths]
+    plain = looking.get("/", headers={"Accept-Encoding": "identity"}).headers
+
+    assert ["gzip", "gzip", "gzip", None] == encodings
+    assert (None, "Accept-Encoding") == (plain.get("content-encoding"), plain["vary"])
 
 
 def test_mounted_dashboards_keep_their_prefix(app: redrive.App):

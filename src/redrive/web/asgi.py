@@ -128,6 +128,9 @@ class Dashboard:
             routes=routes,
             exception_handlers=errors,
             # Pages are mostly tables and drawings, which become a sixth. A stream and the fonts are left as they are.
+            # The length of a compressed page tells an eavesdropper whether what a link makes it repeat, such as a
+            # filter, is in it already (BREACH). A page has no secret that could be guessed so: sessions are in cookies,
+            # and requests that change something are checked by their origin, not by a token in the page.
             middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)],
         )
 
