@@ -32,13 +32,13 @@ FOUND = {
     "a heartbeat of any process with the id": 40,
     "a row of a run without the row before it": 19,
     "a call of a child run without the row before it": 21,
-    "a worker that registers again has a plain id": 2,
+    "a worker that registers again has a plain id": 17,
     "a lost delivery counts as done": 9,
     "attempts go on in a new era": 14,
     "a sweep does not wait in a new era": 15,
     "a worker forgets its earlier ids": 20,
-    "a run parks although the row of its wait is lost": 19,
-    "ends that must not be lost are not written again": 16,
+    "a run parks although the row of its wait is lost": 30,
+    "ends that must not be lost are not written again": 151,
 }
 """The seed that found it last, which is tried first; the others follow."""
 

@@ -824,8 +824,8 @@ def test_pages_come_back_after_a_stop(visit: Visit, full: Site):
 def test_developers_log_in_by_a_link_that_works_once(browser: Browser, full: Site):
     """The address keeps no token, another browser is refused, and the page of a developer is accessible and works."""
     process = full.deployment.run(sys.executable, "-m", "redrive", "dev", "work:app", "--port", "0", "--memory")
-    full.deployment.until(lambda: "; the link" in process.log.read_text())
-    base, path = re.search(r"(http://\S+?)(/login/\S+);", process.log.read_text()).groups()  # type: ignore[union-attr]
+    full.deployment.until(lambda: "(it logs in once" in process.log.read_text())
+    base, path = re.search(r"(http://\S+?)(/login/\S+) ", process.log.read_text()).groups()  # type: ignore[union-attr]
     first, second = browser.new_context(base_url=base, bypass_csp=True), browser.new_context(base_url=base)
     try:
         page, other = first.new_page(), second.new_page()
