@@ -270,6 +270,8 @@ class Simulation:
                 scheduler.close()
                 for each in [*self._connections, self._eye]:
                     each.close()
+                if self.connection_queue is not None:
+                    self.connection_queue.drop_images()
                 _PERFORMER.handlers = None
         ledger = self.observer.ledger
         counts = self.commits, self.starts, scheduler.now, self.trace, ledger.lost, ledger.kept

@@ -290,6 +290,10 @@ class ConnectionQueue:
         self._tell()
         return lost
 
+    def drop_images(self) -> None:
+        """Give up the copies of the database, which would last until the collector of garbage finds them."""
+        self._images = None
+
     def news(self) -> Future:
         """Return a future that ends at the next commit for which workers wait."""
         future = Future()
