@@ -33,15 +33,28 @@ pytest_collect_file = (_markdown + _docstrings).pytest()
 _started: WeakKeyDictionary[Document, set[int]] = WeakKeyDictionary()
 
 
+_last: list[Document] = []
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Run the examples above an example first where pytest-xdist has given them to another process."""
-    if not isinstance(item, SybilItem):
-        return
-    started = _started.setdefault(item.example.document, set())
-    for example in item.example.document.examples():
-        if example.start >= item.example.start:
+    """Run the examples of a page that pytest-xdist has given to another process: those above, and in time those below.
+
+    The last ones take back what the page has put in force, such as a clock.
+    """
+    document = item.example.document if isinstance(item, SybilItem) else None
+    while _last and _last[0] is not document:
+        _run(_last.pop(), None)
+    if document is not None:
+        _last[:] = [document]
+        _run(document, item.example.start)
+        _started[document].add(item.example.start)
+
+
+def _run(document: Document, until: int | None) -> None:
+    started = _started.setdefault(document, set())
+    for example in document.examples():
+        if until is not None and example.start >= until:
             break
         if example.start not in started:
             started.add(example.start)
             example.evaluate()
-    started.add(item.example.start)

@@ -61,7 +61,7 @@ def test_the_overview_says_that_the_database_is_read_only(client: Client):
     """With what to do."""
     page = client.get("/", auth=("ann", "open sesame")).text
 
-    assert "the database is read-only: no job can be enqueued or run" in page.lower()
+    assert "The database is read-only: no job can be enqueued or run" in page
     assert "connect to the primary server" in page
 
 

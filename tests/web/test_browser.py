@@ -239,13 +239,13 @@ def test_links_beside_buttons_are_level_with_them(visit: Visit, full: Site, path
 
 def test_numbers_of_rows_are_not_broken(visit: Visit, full: Site):
     """The number and the state of a job keep their words whole in a narrow window."""
-    page = visit(full, viewport={"width": 390, "height": 800}).open("/jobs")
+    page = visit(full, viewport={"width": 390, "height": 800}).open("/jobs?q=-tag:many")
     page.click("#live")
     row = page.locator(".jobs tbody tr").first.evaluate(
         "row => [...row.querySelectorAll('th a, .badge')].map(each => each.getClientRects().length)"
     )
 
-    assert {1} == set(row)
+    assert [1, 1] == row
 
 
 def test_first_columns_stay_in_sight_on_narrow_screens(visit: Visit, full: Site):

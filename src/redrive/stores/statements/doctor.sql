@@ -1,5 +1,18 @@
 -- The statements of operations/doctor.py.
 
+-- fragment: unreadable
+-- The first jobs that no worker can read, by task and reason, as rows of the statement that includes it.
+-- both
+UNION ALL
+SELECT 'unreadable', min(id), task, hold, NULL, count(*), NULL, min(unreadable_at)
+FROM (
+    SELECT id, task, hold, unreadable_at FROM redrive_jobs
+    WHERE hold IN ('bad_payload', 'bad_policy')
+    ORDER BY hold, scheduled_at, id
+    LIMIT :count
+) AS unreadable
+GROUP BY task, hold
+
 -- name: vitals
 -- Return the instant of this transaction, and facts about the database and what in it may need a person.
 -- Each row has its kind; the other columns mean what `redrive.stores.operations.doctor` names them.
@@ -39,15 +52,7 @@ FROM (
     ORDER BY job.unreadable_at, job.id
     LIMIT :count
 ) AS held
-UNION ALL
-SELECT 'unreadable', min(id), task, hold, NULL, count(*), NULL, min(unreadable_at)
-FROM (
-    SELECT id, task, hold, unreadable_at FROM redrive_jobs
-    WHERE hold IN ('bad_payload', 'bad_policy')
-    ORDER BY hold, scheduled_at, id
-    LIMIT :count
-) AS unreadable
-GROUP BY task, hold
+-- include unreadable
 UNION ALL
 SELECT 'undo', job_id, workflow, id, string_agg(name || ' (' || path || ')', ', ' ORDER BY path), NULL, NULL, NULL
 FROM (
@@ -121,15 +126,7 @@ FROM (
     ORDER BY job.unreadable_at, job.id
     LIMIT :count
 ) AS held
-UNION ALL
-SELECT 'unreadable', min(id), task, hold, NULL, count(*), NULL, min(unreadable_at)
-FROM (
-    SELECT id, task, hold, unreadable_at FROM redrive_jobs
-    WHERE hold IN ('bad_payload', 'bad_policy')
-    ORDER BY hold, scheduled_at, id
-    LIMIT :count
-) AS unreadable
-GROUP BY task, hold
+-- include unreadable
 UNION ALL
 SELECT 'undo', job_id, workflow, id, group_concat(name || ' (' || path || ')', ', '), NULL, NULL, NULL
 FROM (
