@@ -73,7 +73,8 @@ nitpick_ignore_regex = [
     # Internal types.
     (r"py:.*", r"redrive\.engine\.error_groups\.ErrorSeen"),
     (r"py:.*", r"redrive\.contrib\.django\.orm\.AtomicTransaction|redrive\.schedule\.options\.PolicyFields"),
-    (r"py:.*", r"httpx\.\w+|KeyOption"),  # and an alias that the text explains
+    (r"py:.*", r"httpx2?\.\w+|KeyOption"),  # and an alias that the text explains
+    (r"py:.*", r"redrive\.contrib\.transports\.transport\.\w+T"),  # type variables
     (r"py:.*", r"(asyncpg|psycopg|sqlalchemy)\..*"),
     (r"py:.*", r"redrive\.stores\.(transaction\.\w+|drivers\..*)"),
     # Internal types of signatures.

@@ -63,10 +63,13 @@ composed_schedules = Seam("redrive.policy.compose:COMPOSED")
 
 # Describe the exceptions of a library, by its top-level module: `redrive.policy.known.Reader`.
 FAILURE_READERS: Mapping[str, Seam] = {
+    "anthropic": Seam("redrive.contrib.http.models:failure_of"),
     "asyncpg": Seam("redrive.contrib.asyncpg:failure_of"),
     "couchbase": Seam("redrive.contrib.couchbase.sdk:failure_of"),
     "grpc": Seam("redrive.contrib.grpc.classify:describe"),
-    "httpx": Seam("redrive.contrib.httpx.classify:failure_of"),
+    "httpx": Seam("redrive.contrib.httpx:failure_of"),
+    "httpx2": Seam("redrive.contrib.httpx2:failure_of"),
+    "openai": Seam("redrive.contrib.http.models:failure_of"),
     "psycopg": Seam("redrive.contrib.psycopg:failure_of"),
     "psycopg_pool": Seam("redrive.contrib.psycopg:failure_of"),
     "redis": Seam("redrive.contrib.redis.replies:failure_of"),

@@ -25,6 +25,7 @@ PAID_LATER = {
     "cronsim",
     "dateutil",
     "httpx",
+    "httpx2",
     "logging",
     "psycopg",
     "rich",

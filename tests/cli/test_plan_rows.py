@@ -328,7 +328,9 @@ def test_a_part_without_retries_ends_a_combination():
     assert {"any failure": ("no retry", [])} == named(steady(deadline="500ms") & steady(attempts=1))
 
 
-@pytest.mark.parametrize(("policy", "hinted"), [(steady(), True), (steady(hints="ignore"), False)])
+@pytest.mark.parametrize(
+    ("policy", "hinted"), [(steady(), True), (steady(hints="ai"), True), (steady(hints="ignore"), False)]
+)
 def test_a_hint_may_make_waits_longer(policy, hinted):
     """Unless hints are ignored."""
     assert hinted is made(policy).hinted

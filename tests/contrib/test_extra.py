@@ -11,6 +11,7 @@ MODULES = [
     ("redrive.contrib.asyncpg", "asyncpg", "postgres"),
     ("redrive.contrib.fastapi", "fastapi", "fastapi"),
     ("redrive.contrib.httpx", "httpx", "httpx"),
+    ("redrive.contrib.httpx2", "httpx2", "httpx2"),
     ("redrive.contrib.otel", "opentelemetry", "otel"),
     ("redrive.contrib.prometheus", "prometheus_client", "prometheus"),
     ("redrive.contrib.psycopg", "psycopg", "postgres"),

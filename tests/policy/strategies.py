@@ -78,7 +78,7 @@ def policies(draw: st.DrawFn) -> Policy:
         jitter=draw(jitters),
         rules=draw(st.lists(rules, max_size=3)),
         catch=draw(st.none() | st.sampled_from(["recover", "payments.recover"])),
-        hints=draw(st.sampled_from(["obey", "ignore"])),
+        hints=draw(st.sampled_from(["obey", "ignore", "ai"])),
         max_hint=draw(bounds),
         over_deadline="give_up" if deadline is None else draw(st.sampled_from(["give_up", "defer", "truncate"])),
         nested=draw(st.sampled_from(["outer", "both"])),

@@ -172,7 +172,7 @@ def test_a_hint_can_be_ignored():
     assert Retry(SECOND, SECOND, "backoff") == decide(PLAIN.with_(hints="ignore"), OS_ERROR._replace(hint=30 * SECOND))
 
 
-@pytest.mark.parametrize("hints", ["obey", "ignore"])
+@pytest.mark.parametrize("hints", ["obey", "ignore", "ai"])
 @pytest.mark.parametrize("delay", [0.25, 30])
 def test_retry_after_replaces_the_backoff(hints: str, delay: float):
     """Delays of `RetryAfter` apply whether they are shorter or longer than the backoff, even if hints are ignored."""

@@ -62,7 +62,7 @@ def test_fields_are_kept_in_one_form(field: str, given: Any, kept: Any):
         ("catch", "not a name", "catch='not a name'"),
         ("catch", "", "catch=''"),
         ("catch", 5, "catch=5"),
-        ("hints", "maybe", "hints='maybe': it can be obey, ignore"),
+        ("hints", "maybe", "hints='maybe': it can be obey, ignore, ai"),
         ("over_deadline", "stop", "it can be give_up, defer, truncate"),
         ("nested", "inner", "it can be outer, both"),
         ("groups", None, "it can be all, any, never"),

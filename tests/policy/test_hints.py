@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from redrive.policy.duration import LONGEST, ZERO
 from redrive.policy.hints import (
     Hint,
+    ai,
     amazon,
     chosen,
     grpc_pushback,
+    http,
     http_date,
     rate_limit_reset,
     retry_after,
@@ -201,3 +203,107 @@ def test_a_decimal_number_has_a_limit():
     """A number of any length is at most the longest span."""
     assert LONGEST == retry_after_decimal("9" * 99).delay == retry_after_ms("9" * 99 + ".5").delay
     assert LONGEST == retry_after_decimal(f"{LONGEST // SECOND}.999999").delay
+
+
+# ---------------------------------------------------------------------------------------- all headers of an answer
+
+DATED = ("date", "Fri, 20 Nov 2026 11:00:00 GMT")
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"Retry-After": "3"}, 3),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"Retry-After-Ms": "300", "Retry-After": "1"}, 0.3),
+        ([("retry-after-ms", "soon"), ("retry-after", "soon"), ("retry-after", "4")], 4),
+        ([DATED, ("Retry-After", "Fri, 20 Nov 2026 11:00:09 GMT")], 9),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "9s"}, None),
+    ],
+)
+def test_the_headers_of_an_answer_are_read_in_order(headers, seconds: float | None):
+    """Milliseconds come before `Retry-After`, and resets of rate limits are not read."""
+    hint = http(headers, NOW)
+
+    assert (None if seconds is None else timedelta(seconds=seconds)) == hint.delay
+    assert (False, False) == (hint.stop, hint.again)
+
+
+def resets(kind: str, reset: str, remaining: str = "0") -> dict[str, str]:
+    """Return the headers of a rate limit: of OpenAI by a name in lower case, of Anthropic by one in upper case."""
+    if kind.islower():
+        return {f"x-ratelimit-reset-{kind}": reset, f"x-ratelimit-remaining-{kind}": remaining}
+    return {f"Anthropic-RateLimit-{kind}-Reset": reset, f"Anthropic-RateLimit-{kind}-Remaining": remaining}
+
+
+@pytest.mark.parametrize(
+    ("reset", "seconds"),
+    [
+        ("6m0s", 360),
+        ("20ms", 0.02),
+        ("1h30m", 5400),
+        ("8.64s", 8.64),
+        ("1d2h3m4s5ms", 93784.005),
+        ("0.0000001s", 0.000001),
+        ("0s", 0),
+        (f"{'9' * 99}d" * 5, LONGEST.total_seconds()),
+        ("1s" * 6, None),
+        ("6", None),
+        ("6m 0s", None),
+        ("-1s", None),
+        ("1w", None),
+        ("", None),
+        ("\u0661s", None),
+    ],
+)
+def test_a_reset_may_be_a_span(reset: str, seconds: float | None):
+    """The resets of OpenAI are spans, rounded up to microseconds."""
+    hint = ai(resets("requests", reset), NOW)
+
+    assert (None if seconds is None else timedelta(seconds=seconds)) == hint.delay
+
+
+@pytest.mark.parametrize(
+    ("reset", "seconds"),
+    [
+        ("2026-11-20T12:00:30Z", 30),
+        ("2026-11-20t13:01:00.5+01:00", 60.5),
+        ("2026-11-20T11:00:00Z", 0),
+        ("2026-11-31T12:00:00Z", None),
+        ("2026-11-20", None),
+        ("2026-11-20T12:00:30", None),
+        ("1795176030", None),
+    ],
+)
+def test_a_reset_may_be_an_instant_of_rfc_3339(reset: str, seconds: float | None):
+    """The resets of Anthropic are instants, compared with the `Date` of the answer if there is one."""
+    headers = resets("Output-Tokens", reset)
+    expected = None if seconds is None else timedelta(seconds=seconds)
+
+    assert expected == ai(headers, NOW).delay == ai([*headers.items(), ("Date", "soon")], NOW).delay
+    dated = ai([*headers.items(), DATED], NOW).delay
+    assert (expected is None) is (dated is None)
+    if seconds:
+        assert timedelta(seconds=seconds, hours=1) == dated
+
+
+def test_the_longest_reset_of_a_spent_limit_is_taken():
+    """Limits of which something is left, or of which nothing is known, are not awaited."""
+    assert 9 * SECOND == ai(resets("requests", "3s") | resets("tokens", "9s"), NOW).delay
+    assert 3 * SECOND == ai(resets("requests", "3s") | resets("tokens", "9s", "17"), NOW).delay
+    assert 3 * SECOND == ai(resets("requests", "3s") | resets("tokens", "soon"), NOW).delay
+    assert None is ai({"x-ratelimit-reset-requests": "3s"}, NOW).delay
+    assert 2 * SECOND == ai(resets("requests", "3s") | {"Retry-After": "2"}, NOW).delay
+
+
+@pytest.mark.parametrize(
+    ("value", "stop", "again"),
+    [("true", False, True), (" FALSE", True, False), ("perhaps", False, False), ("", False, False)],
+)
+def test_a_server_may_decide_about_the_retry(value: str, stop: bool, again: bool):
+    """`x-should-retry` forbids the retry, or asks for it; a delay beside it is kept only for a retry."""
+    hint = ai({"X-Should-Retry": value, "Retry-After": "3"}, NOW)
+
+    assert (stop, again, None if stop else 3 * SECOND) == (hint.stop, hint.again, hint.delay)
+    assert stop is ("asks for no retry" in hint.problem)

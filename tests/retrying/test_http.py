@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redrive
-from redrive.policy import Backoff, Failure, GiveUp, History, Policy, Retry, Stage
+from redrive.policy import Backoff, Failure, GiveUp, History, Policy, Retry, Stage, hints
 from redrive.retrying import http
 from redrive.retrying.context import using
 from redrive.retrying.http import IDEMPOTENCY_KEY, failure_of, idempotency_key, is_idempotent
@@ -161,6 +161,29 @@ def test_retry_after_becomes_the_hint(headers, seconds):
     hint = failure_of("GET", 503, headers, now=NOW).hint
 
     assert seconds == (None if hint is None else hint.total_seconds())
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "options", "rules"),
+    [
+        (503, {"x-should-retry": "false"}, {}, ["permanent", "permanent"]),
+        (429, {"x-should-retry": "false"}, {}, ["permanent", "permanent"]),
+        (503, {"x-should-retry": "false"}, {"statuses": [503]}, ["permanent", "permanent"]),
+        (400, {"x-should-retry": "true"}, {}, ["retry", "retry"]),
+        (503, {"x-should-retry": "true"}, {}, ["retry", "retry"]),
+        (400, {"x-should-retry": "true"}, {"statuses": [503]}, ["not_matched", "not_matched"]),
+        (400, {"x-should-retry": "true"}, {"methods": ["GET"]}, ["retry", "not_matched"]),
+        (503, {}, {}, ["retry", "not_idempotent"]),
+    ],
+)
+def test_the_word_of_a_server_counts_if_it_is_read(status, headers, options, rules):
+    """`x-should-retry` forbids a retry, and asks for one where the user's statuses and methods do not exclude it."""
+    failures = [failure_of(method, status, headers, hints=hints.ai, **options) for method in ("GET", "POST")]
+    found = ["retry" if isinstance(each, Retry) else each.rule for each in map(decided, failures)]
+
+    assert rules == found
+    assert None is failure_of("GET", 200, headers, hints=hints.ai)
+    assert None is failure_of("POST", status, headers, **options).permanent
 
 
 def test_the_clock_in_force_dates_an_answer():

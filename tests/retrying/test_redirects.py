@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import httpx
+import httpx2
 import pytest
 import requests
 import urllib3
@@ -47,6 +48,11 @@ def by_httpx(method: str, url: str) -> None:
     httpx.request(method, url, follow_redirects=True).raise_for_status()
 
 
+def by_httpx2(method: str, url: str) -> None:
+    """Send a request."""
+    httpx2.request(method, url, follow_redirects=True).raise_for_status()
+
+
 def by_httpx_awaited(method: str, url: str) -> None:
     """Send a request."""
 
@@ -65,7 +71,7 @@ def refused() -> Iterator[str]:
         yield f"http://127.0.0.1:{held.getsockname()[1]}/done"
 
 
-CLIENTS = [by_urllib, by_requests, by_urllib3, by_httpx, by_httpx_awaited]
+CLIENTS = [by_urllib, by_requests, by_urllib3, by_httpx, by_httpx2, by_httpx_awaited]
 
 
 def requests_of(client: Callable[[str, str], None], method: str, *script: Any) -> list[str]:
@@ -94,7 +100,7 @@ def test_a_get_is_repeated_although_it_was_redirected(client: Any, refused: str)
     assert ["GET"] * ATTEMPTS == requests_of(client, "GET", *[answer(302, Location=refused)] * ATTEMPTS)
 
 
-@pytest.mark.parametrize("client", [by_urllib, by_requests, by_httpx, by_httpx_awaited])
+@pytest.mark.parametrize("client", [by_urllib, by_requests, by_httpx, by_httpx2, by_httpx_awaited])
 def test_a_post_is_not_repeated_because_the_target_of_its_redirect_fails(client: Any):
     """The answer of the target is none to the request before it."""
     script = [answer(303, Location="/done"), answer(503)] * ATTEMPTS
@@ -103,7 +109,7 @@ def test_a_post_is_not_repeated_because_the_target_of_its_redirect_fails(client:
     assert ["GET"] * 2 * ATTEMPTS == requests_of(client, "GET", *script)
 
 
-@pytest.mark.parametrize("client", [by_requests, by_urllib3, by_httpx])
+@pytest.mark.parametrize("client", [by_requests, by_urllib3, by_httpx, by_httpx2])
 def test_a_post_is_not_repeated_because_it_was_redirected_too_often(client: Any):
     """The request before all redirects is sent once."""
     sent = requests_of(client, "POST", *[answer(303, Location="/more")] * 99)

@@ -127,7 +127,7 @@ def plan_of(policy: Policy, *, title: str, retries: int = 20) -> PolicyPlan:
         sections=tuple(_merged(sections) if isinstance(policy, Combined) else sections),
         catch=None if policy.catch is None else Catch(policy.catch, policy.catch_delay),
         deadline=policy.deadline,
-        hinted=any(part.hints == "obey" for part in parts(policy)),
+        hinted=any(part.hints != "ignore" for part in parts(policy)),
         notes=tuple(notes(*parts(policy))),
     )
 

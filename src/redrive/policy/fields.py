@@ -240,7 +240,7 @@ class PolicySettings(Frozen):
     jitter: Converted[Jitter, Jitter | str | None] = field(_jitter, "jitter", default=None, directive=Jitter.none)
     rules: Converted[tuple[Rule, ...], Iterable[Rule]] = field(_rules, "rules", default=(), directive=())
     catch: str | None = field(_task, "plain", default=None)
-    hints: str = field(_choice("obey", "ignore"), "plain", default="obey", directive="obey")
+    hints: str = field(_choice("obey", "ignore", "ai"), "plain", default="obey", directive="obey")
     max_hint: Converted[timedelta | None, Duration | EllipsisType | None] = field(
         _max_hint, "default span", default=..., directive=DURABLE_MAX_HINT
     )

@@ -11,6 +11,8 @@ failure (``Failure.hint``, or an attribute ``retry_after`` of the exception); th
 ``X-RateLimit-Reset``       `rate_limit_reset`     no standard: seconds from now, or seconds since 1970
 ``grpc-retry-pushback-ms``  `grpc_pushback`        gRFC A6: whole milliseconds; any other value means: do not retry
 ``x-amz-retry-after``       `amazon`               milliseconds, at most 5 s above the client's own delay
+all headers of an answer    `http`                 ``retry-after-ms``, then ``Retry-After``
+all headers of an answer    `ai`                   these, ``x-should-retry``, and the resets of exhausted rate limits
 ==========================  =====================  ====================================================================
 
 A date is compared with the response's own ``Date`` header, if there is one, so that a wrong clock of the client has no
@@ -20,24 +22,32 @@ effect.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 from redrive.policy.duration import LONGEST, ZERO
 from redrive.policy.value import NamedTuple
 
 __all__ = [
     "AMAZON_OVER",
+    "Headers",
     "Hint",
+    "HintReader",
+    "ai",
     "amazon",
     "chosen",
     "grpc_pushback",
+    "http",
     "http_date",
     "rate_limit_reset",
     "retry_after",
     "retry_after_decimal",
     "retry_after_ms",
 ]
+
+Headers: TypeAlias = Mapping[str, str] | Collection[tuple[str, str]]
+"""Headers as HTTP libraries have them: a mapping, or pairs. The case of names does not matter."""
 
 #: How far the AWS clients let a server go beyond their own delay.
 AMAZON_OVER = timedelta(seconds=5)
@@ -52,6 +62,12 @@ class Hint(NamedTuple):
     problem: str = ""
     #: True if the server forbids a retry.
     stop: bool = False
+    #: True if the server asks for a retry, whatever the status of its answer.
+    again: bool = False
+
+
+HintReader: TypeAlias = Callable[[Headers, datetime], Hint]
+"""Reads the headers of an answer: `http` or `ai`. The second argument is the present instant, aware."""
 
 
 def retry_after(value: str, *, now: datetime, response_date: str | None = None) -> Hint:
@@ -96,10 +112,16 @@ def _decimal(value: str, name: str, unit: timedelta) -> Hint:
     found = _DECIMAL.fullmatch(value.strip(" \t"))
     if found is None:
         return Hint(None, f"{name} {value!r} is not a number without a sign")
+    return Hint(_amount(found, unit))
+
+
+def _amount(found: re.Match[str], unit: timedelta) -> timedelta:
+    """Return a decimal number of units, rounded up to microseconds."""
     whole, fraction = _number(found["whole"], unit), found["fraction"] or ""
     # A part of a unit that is written with more digits than this is less than a microsecond.
     part = -(-int(fraction[:_COUNTABLE].ljust(_COUNTABLE, "0")) * (unit // _LEAST) // 10**_COUNTABLE)
-    return Hint(min(whole + part * _LEAST, LONGEST))
+    total: timedelta = whole + part * _LEAST
+    return min(total, LONGEST)
 
 
 def rate_limit_reset(value: str, *, now: datetime, since_1970: bool = False) -> Hint:
@@ -155,8 +177,96 @@ def chosen(hints: Iterable[Hint], *, max_hint: timedelta | None = None) -> Hint:
     read = [hint for hint in given if hint.delay is not None]
     fitting = [hint for hint in read if max_hint is None or (hint.delay is not None and hint.delay <= max_hint)]
     forbidding = [hint for hint in given if hint.stop]
-    return next(iter(forbidding + fitting + read + given), Hint(None, "no hint was given"))
+    return next(iter(forbidding + fitting + read + given), _NONE)
 
+
+# ---------------------------------------------------------------------------------------- all headers of an answer
+
+
+def http(headers: Headers, now: datetime) -> Hint:
+    """Read the headers of an HTTP answer: ``retry-after-ms`` if there is one, otherwise ``Retry-After``.
+
+    Args:
+        headers: of the answer.
+        now: the present instant, aware.
+    """
+    date = next(values(headers, "date"), None)
+    exact = [retry_after_ms(value) for value in values(headers, "retry-after-ms")]
+    given = list(values(headers, "retry-after"))
+    dated = [retry_after(value, now=now, response_date=date) for value in given]
+    return chosen([*exact, *dated, *map(retry_after_decimal, given)])
+
+
+def ai(headers: Headers, now: datetime) -> Hint:
+    """Read the headers of an answer of an AI service, as OpenAI, Anthropic and services like them send them.
+
+    ``x-should-retry: false`` forbids the retry, and ``true`` asks for it. The delay is that of `http`. Without one it
+    is the longest reset of the rate limits of which nothing is left (``-remaining`` is 0): of
+    ``x-ratelimit-reset-requests`` and ``x-ratelimit-reset-tokens``, which are spans such as ``6m0s`` or ``20ms``, and
+    of ``anthropic-ratelimit-*-reset``, which are instants of RFC 3339.
+
+    Args:
+        headers: of the answer.
+        now: the present instant, aware.
+    """
+    should = next(values(headers, "x-should-retry"), "").strip(" \t").lower()
+    if should == "false":
+        return Hint(None, "the server asks for no retry (x-should-retry: false)", stop=True)
+    resets = list(_resets(headers, now))
+    longest = max(resets, key=lambda hint: hint.delay or ZERO, default=_NONE)
+    return chosen([http(headers, now), longest])._replace(again=should == "true")
+
+
+def values(headers: Headers, name: str) -> Iterator[str]:
+    """Yield the values of the headers with a name, which is in lower case."""
+    return (value for given, value in _pairs(headers) if given.lower() == name)
+
+
+def _pairs(headers: Headers) -> Iterable[tuple[str, str]]:
+    return headers.items() if isinstance(headers, Mapping) else headers
+
+
+def _resets(headers: Headers, now: datetime) -> Iterator[Hint]:
+    """Yield the resets of the rate limits of which nothing is left."""
+    date = http_date(next(values(headers, "date"), "").strip(" \t"), now=now)
+    for name, value in _pairs(headers):
+        spoken, dated = _SPAN_RESET.fullmatch(name), _DATED_RESET.fullmatch(name)
+        remaining = spoken.expand(r"\1remaining\2") if spoken else dated.expand(r"\1remaining") if dated else ""
+        if "0" in map(str.strip, values(headers, remaining.lower())):
+            yield _span_of(value.strip(" \t")) if spoken else _until_instant(value.strip(" \t"), date or now)
+
+
+def _span_of(text: str) -> Hint:
+    """Read a span as Go writes it: ``6m0s``, ``20ms``, ``1h30m``, ``8.64s``."""
+    if not _SPAN.fullmatch(text):
+        return Hint(None, f"the reset {text!r} is not a span such as 6m0s")
+    parts = (_amount(part, _UNITS[part["unit"]]) for part in _SPAN_PART.finditer(text))
+    return Hint(min(sum(parts, ZERO), LONGEST))
+
+
+def _until_instant(text: str, now: datetime) -> Hint:
+    """Read an instant of RFC 3339 as the span until then."""
+    try:
+        at = datetime.fromisoformat(text.upper()) if _INSTANT.fullmatch(text) else None
+    except ValueError:
+        # The 31st of June.
+        at = None
+    return Hint(None, f"the reset {text!r} is not an instant of RFC 3339") if at is None else Hint(_until(at, now))
+
+
+_NONE = Hint(None, "no hint was given")
+_SPAN_RESET = re.compile(r"(x-ratelimit-)reset(-requests|-tokens)", re.IGNORECASE)
+_DATED_RESET = re.compile(r"(anthropic-ratelimit-[a-z-]+-)reset", re.IGNORECASE)
+_SPAN_PART = re.compile(r"(?P<whole>\d+)(?:\.(?P<fraction>\d+))?(?P<unit>ms|[dhms])", re.ASCII)
+_SPAN = re.compile(rf"(?:{re.sub('[?]P<[a-z]+>', '', _SPAN_PART.pattern)}){{1,5}}", re.ASCII)
+_UNITS = {
+    "d": timedelta(days=1),
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+    "ms": timedelta(milliseconds=1),
+}
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
 
 # ------------------------------------------------------------------------------------------------------------- dates
 

@@ -57,7 +57,8 @@ class Policy(CallMethods, Decider):
         jitter: `Jitter` or its name; by default full, and none for a backoff that draws its own delays.
         rules: different treatment for some failures; the first match applies.
         catch: name of the task that runs after the last failure.
-        hints: ``obey``: a hint (Retry-After) is a lower bound of the delay; ``ignore``: it has no effect.
+        hints: ``obey``: a hint (Retry-After) is a lower bound of the delay; ``ignore``: it has no effect; ``ai``: as
+            ``obey``, and clients of HTTP read the headers of AI services (`redrive.policy.hints.ai`).
         max_hint: give up at once if a hint is longer than this; None for no limit. Default: 1 h in process, 7 d for
             durable jobs; the default does not limit `redrive.errors.RetryAfter`.
         over_deadline: action if a wait would pass the deadline: ``give_up``, ``defer`` or ``truncate``.
@@ -118,7 +119,7 @@ class Policy(CallMethods, Decider):
             changes["on"] = ()
         if not self.deadline_given:
             changes["deadline"] = IN_PROCESS_DEADLINE
-        if not self.max_hint_given and self.hints == "obey":
+        if not self.max_hint_given and self.hints != "ignore":
             changes["max_hint"] = IN_PROCESS_MAX_HINT
         if self.idempotent is None:
             changes["idempotent"] = False

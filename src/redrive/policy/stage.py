@@ -91,6 +91,8 @@ _STAGES = {
     "trio.TooSlowError": _IN_FLIGHT,
     "httpx.RemoteProtocolError": _IN_FLIGHT,
     "httpx.TooManyRedirects": _IN_FLIGHT,
+    "httpx2.RemoteProtocolError": _IN_FLIGHT,
+    "httpx2.TooManyRedirects": _IN_FLIGHT,
     "aiohttp.client_exceptions.ServerDisconnectedError": _IN_FLIGHT,
 }
 

@@ -114,7 +114,7 @@ class _Copies:
             return
         failure = failed.previous
         hint = None if failure is None else failure.hint
-        if hint and failed.plan.policy.hints == "obey":
+        if hint and failed.plan.policy.hints != "ignore":
             self._set_timer(hint.total_seconds())
         else:
             self._start()

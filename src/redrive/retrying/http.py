@@ -31,15 +31,15 @@ is made before the first attempt; `idempotency_key` raises inside of a retried c
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from datetime import datetime
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from redrive.errors import PolicyValueError
-from redrive.policy import Failure, Stage
+from redrive.policy import Failure, Stage, hints
 from redrive.policy.failure import Lasting
-from redrive.policy.hints import Hint, chosen, retry_after, retry_after_decimal, retry_after_ms
+from redrive.policy.hints import Headers, HintReader, values
 from redrive.policy.reason import STATUSES
 from redrive.retrying.context import enclosing, present_clock
 from redrive.retrying.rng import unique
@@ -57,9 +57,6 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-
-Headers: TypeAlias = Mapping[str, str] | Collection[tuple[str, str]]
-"""Headers as HTTP libraries have them: a mapping, or pairs. The case of names does not matter."""
 
 #: The name of the header.
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -146,24 +143,27 @@ def failure_of(
     error: BaseException | None = None,
     statuses: Iterable[int] | None = None,
     methods: Iterable[str] | None = None,
+    hints: HintReader = hints.http,
 ) -> Failure | None:
     """Return the failure that an answer is; None for success.
 
     Args:
         method: of the request.
         status: of the answer.
-        headers: of the answer; ``Retry-After`` becomes the hint.
+        headers: of the answer; ``retry-after-ms`` or ``Retry-After`` becomes the hint.
         sent: headers of the request.
         now: the present instant, aware; by default that of the clock in force.
         error: the exception of the client library; its classes and its message become those of the failure.
         statuses: the statuses that are retried; by default those of the table. Others are lasting failures.
         methods: the methods of requests that may be repeated, once they were sent; by default `IDEMPOTENT`. With it,
             an answer to a request of another method without a key is lasting, whatever its status.
+        hints: the reader of the headers; `redrive.policy.hints.ai` for AI services. If the server asks for a retry, the
+            request may be repeated whatever the status, unless ``statuses`` or ``methods`` exclude that.
 
     Returns:
         The failure, with the reason ``HTTP_503`` and so on. Its stage is *in flight* only if the request may have taken
         effect and may not be repeated, so that a policy does not depend on the request. It is lasting if a retry would
-        have the same answer.
+        have the same answer, and permanent if the server forbids the retry.
 
     Raises:
         PolicyValueError: ``statuses`` or ``methods`` are not valid.
@@ -175,19 +175,23 @@ def failure_of(
     base = Failure((), f"HTTP status {status} for {method.upper()}") if error is None else Failure.of(error)
     keyed = _has_key(sent)
     repeatable = is_idempotent(method, sent, methods=IDEMPOTENT if allowed is None else allowed)
-    refused = status in _REFUSED or (status == _CONFLICT and keyed)
+    hint = hints(headers, present_clock().now() if now is None else now)
+    # A server does not ask for a repetition of what it has done.
+    refused = status in _REFUSED or (status == _CONFLICT and keyed) or (hint.again and chosen is None)
     passes = named if chosen is not None else refused or (status not in _WRONG and status not in _FINAL)
     once = Stage.ANSWERED if repeatable else Stage.IN_FLIGHT
     lasting = None
-    if not passes:
+    if hint.stop:
+        lasting = Lasting(hint.problem, once)
+    elif not passes:
         lasting = Lasting(_complaint(method, status, keyed=keyed), once)
     elif allowed is not None and not repeatable:
         lasting = unlisted(method, f"HTTP_{status}")
-    hint = _hint(headers, present_clock().now() if now is None else now).delay
     return base._replace(
         reason=f"HTTP_{status}",
         stage=once if passes and not refused else Stage.ANSWERED,
-        hint=base.hint if hint is None else hint,
+        hint=base.hint if hint.delay is None else hint.delay,
+        permanent=hint.problem if hint.stop else base.permanent,
         lasting=lasting,
     )
 
@@ -235,18 +239,5 @@ def _complaint(method: str, status: int, *, keyed: bool) -> str:
     return ""
 
 
-def _hint(headers: Headers, now: datetime) -> Hint:
-    date = next(_values(headers, "date"), None)
-    exact = [retry_after_ms(value) for value in _values(headers, "retry-after-ms")]
-    values = list(_values(headers, "retry-after"))
-    dated = [retry_after(value, now=now, response_date=date) for value in values]
-    return chosen([*exact, *dated, *(retry_after_decimal(value) for value in values)])
-
-
 def _has_key(headers: Headers) -> bool:
-    return any(value.strip(' \t"') for value in _values(headers, "idempotency-key"))
-
-
-def _values(headers: Headers, name: str) -> Iterator[str]:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return (value for given, value in pairs if given.lower() == name)
+    return any(value.strip(' \t"') for value in values(headers, "idempotency-key"))

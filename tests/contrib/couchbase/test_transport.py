@@ -7,6 +7,7 @@ import socket
 from datetime import timedelta
 
 import httpx
+import httpx2
 import pytest
 
 from redrive.contrib.couchbase import (
@@ -53,6 +54,7 @@ def test_an_event_in_flight_is_no_reason_to_repeat_a_write(event):
         (httpx.PoolTimeout("full"), "SOCKET_NOT_AVAILABLE", Stage.NOT_SENT),
         (httpx.ReadTimeout("late"), LOST, Stage.IN_FLIGHT),
         (httpx.RemoteProtocolError("Server disconnected without sending a response."), LOST, Stage.IN_FLIGHT),
+        (httpx2.RemoteProtocolError("Server disconnected without sending a response."), LOST, Stage.IN_FLIGHT),
         (httpx.LocalProtocolError("bad header"), None, Stage.ANSWERED),
         (httpx.InvalidURL("no"), None, Stage.ANSWERED),
         (httpx.StreamConsumed(), None, Stage.ANSWERED),

@@ -62,10 +62,10 @@ def answer(status: int = 200, body: bytes = b"ok", **headers: str) -> Step:
     return _sends("\r\n".join([*lines, "", ""]).encode() + body, stays=True)
 
 
-def chunked(status: int, *chunks: bytes, ends: bool = True) -> Step:
+def chunked(status: int, *chunks: bytes, ends: bool = True, content_type: str = "text/plain") -> Step:
     """Return an answer without a length."""
     parts = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
-    head = f"HTTP/1.1 {status} Said\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    head = f"HTTP/1.1 {status} Said\r\nContent-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     return _sends(head + parts + (b"0\r\n\r\n" if ends else b""), stays=ends)
 
 

@@ -146,7 +146,9 @@ def test_what_is_no_plain_client_is_refused():
     """A client is wrapped once, and options are checked."""
     with pytest.raises(ConfigurationError, match="retries already"):
         wrap(wrap(httpx.Client()))
-    with pytest.raises(TypeError, match="takes an httpx.Client or an httpx.AsyncClient, not 'client'"):
+    with pytest.raises(
+        TypeError, match=f"takes an {httpx.__name__}.Client or an {httpx.__name__}.AsyncClient, not 'client'"
+    ):
         wrap("client")
     with pytest.raises(PolicyValueError, match="999 is no status"):
         wrap(httpx.Client(), statuses=[999])

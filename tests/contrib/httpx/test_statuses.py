@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pickle
 
 import httpx
 import pytest
@@ -90,7 +91,8 @@ def test_a_refusal_names_the_reason(colour):
     with HttpServer(answer(402)) as server:
         record = colour.send(colour.retrying(STEADY), "GET", server.url).extensions["redrive"]
 
-    assert "HTTP_402 (httpx.HTTPStatusError) is not one of the failures that this policy retries" == record.why
+    name = f"HTTP_402 ({httpx.__name__}.HTTPStatusError)"
+    assert f"{name} is not one of the failures that this policy retries" == record.why
 
 
 @pytest.mark.parametrize(
@@ -244,3 +246,13 @@ def test_an_error_that_is_raised_from_a_status_has_it(on):
         return requests_of(method, {"on": on}, wrapped)
 
     assert [3, 1] == [chained(method) for method in ("GET", "POST")]
+
+
+def test_a_classifier_with_statuses_survives_pickling():
+    """`failure_of` with options goes to other processes, as functions do."""
+    read = pickle.loads(pickle.dumps(failure_of(statuses=[404])))
+    request = httpx.Request("GET", "http://test/")
+    error = httpx.HTTPStatusError("", request=request, response=httpx.Response(404, request=request))
+
+    assert None is read(error).lasting
+    assert None is not failure_of(error).lasting

@@ -95,8 +95,10 @@ EXCEPTIONS: tuple[ExceptionRow, ...] = (
 
 def classify_exception(failure: Failure) -> Verdict:
     """Return the verdict on an exception of an HTTP client or of a socket; one without a row is not retried."""
+    # The classes of httpx2 are those of httpx.
+    names = {name.replace("httpx2.", "httpx.", 1) for name in failure.types}
     for row in EXCEPTIONS:
-        if row.name in failure.types and re.search(row.message, failure.message):
+        if row.name in names and re.search(row.message, failure.message):
             known = EVENTS[row.event] if row.event else Verdict(None, row.error)
             return replace(known, detail=failure.message)
     return Verdict(None, E.COUCHBASE_EXCEPTION, detail=failure.message)

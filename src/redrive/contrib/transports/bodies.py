@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from typing import Any, TypeAlias
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
 
-from redrive.contrib import extra
-
-with extra("httpx"):
-    import httpx
-
+from redrive.contrib.http.classify import Response
+from redrive.contrib.transports.package import Package
 
 #: Bytes of a body that is read at once: what a connection of httpcore reads in one go.
 SHORT = 64 * 1024
 
+_EVENTS = "text/event-stream"
 # Of a length in 64 bits; Python refuses to read very long numbers.
 _DIGITS = 20
 
@@ -23,8 +22,11 @@ _File: TypeAlias = Any
 """Something with ``read``."""
 
 
-class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
+class Body:
     """The body of a request. It records that it was read, and starts again each time if it can."""
+
+    #: The error of the package for a body that was read before.
+    consumed: type[Exception]
 
     def __init__(self, stream: _Stream) -> None:
         self._stream = stream
@@ -40,7 +42,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
     def _begin(self) -> None:
         if self.begun:
             if self._rewind is None:
-                raise httpx.StreamConsumed
+                raise self.consumed
             self._rewind()
         self.begun = True
 
@@ -56,7 +58,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 def _rewinder(stream: _Stream) -> Callable[[], object] | None:
     """Return a function that resets a body to its present position; None if that is impossible."""
-    if not type(stream).__module__.startswith("httpx."):
+    if not type(stream).__module__.startswith(("httpx.", "httpx2.")):
         # A user's class may do anything.
         return None
     # A multipart body goes to the beginning of its files by itself.
@@ -82,7 +84,7 @@ def _nothing() -> None:
     """Do nothing, for bodies that start again by themselves."""
 
 
-class Part(httpx.SyncByteStream, httpx.AsyncByteStream):
+class Part:
     """The body of an answer of which a part has been read: that part, then the rest."""
 
     def __init__(
@@ -120,14 +122,15 @@ class Part(httpx.SyncByteStream, httpx.AsyncByteStream):
         await self._stream.aclose()
 
 
-class Rest(httpx.SyncByteStream, httpx.AsyncByteStream):
+class Rest:
     """The body of an answer that the caller reads. A note on its errors explains why they are not retried."""
 
     def __init__(self, stream: _Stream, limit: int | None) -> None:
         self._stream = stream
         self._note = (
             f"not retried: the answer has begun, and the transport reads only bodies of a known length up to {limit} "
-            "bytes within an attempt. RetryTransport(read=None), or AsyncRetryTransport, reads every body there"
+            "bytes within an attempt. RetryTransport(read=None), or AsyncRetryTransport, reads all others there, too, "
+            "except streams of events"
         )
 
     def __iter__(self) -> Iterator[bytes]:
@@ -154,22 +157,46 @@ class Rest(httpx.SyncByteStream, httpx.AsyncByteStream):
         await self._stream.aclose()
 
 
-def leave(response: httpx.Response, limit: int | None) -> None:
+class Streams(NamedTuple):
+    """The three classes as streams of a package, which accepts no others."""
+
+    body: type[Body]
+    part: type[Part]
+    rest: type[Rest]
+
+
+@cache
+def streams(package: Package) -> Streams:
+    """Return the classes of a package."""
+    httpx = package.httpx
+
+    def derived(kind: type, **attributes: object) -> Any:  # noqa: ANN401 - a class that is made here
+        return type(kind.__name__, (kind, httpx.SyncByteStream, httpx.AsyncByteStream), attributes)
+
+    return Streams(derived(Body, consumed=httpx.StreamConsumed), derived(Part), derived(Rest))
+
+
+def leave(package: Package, response: Response, limit: int | None) -> None:
     """Leave the body of an answer to the caller."""
-    if not isinstance(response.stream, httpx.ByteStream):
-        response.stream = Rest(response.stream, limit)
+    if not isinstance(response.stream, package.httpx.ByteStream):
+        response.stream = streams(package).rest(response.stream, limit)
 
 
-def is_short(response: httpx.Response, limit: int | None) -> bool:
-    """Return True if the body of an answer should be read at once: its length is at most ``limit``, if there is one."""
-    if isinstance(response.stream, httpx.ByteStream):
+def is_short(package: Package, response: Response, limit: int | None) -> bool:
+    """Return True if the body of an answer should be read at once: its length is at most ``limit``.
+
+    Without a limit each body should, except for a stream of events.
+    """
+    if isinstance(response.stream, package.httpx.ByteStream):
         # It is in memory.
         return False
+    if limit is None:
+        return not response.headers.get("content-type", "").startswith(_EVENTS)
     length = response.headers.get("content-length", "")
-    return limit is None or (length.isascii() and length.isdigit() and len(length) < _DIGITS and int(length) <= limit)
+    return length.isascii() and length.isdigit() and len(length) < _DIGITS and int(length) <= limit
 
 
-def read(response: httpx.Response, limit: int | None) -> Exception | None:
+def read(package: Package, response: Response, limit: int | None) -> Exception | None:
     """Read the body of an answer, or ``limit`` bytes and at most one chunk more, and keep it as the response's stream.
 
     Returns:
@@ -183,24 +210,24 @@ def read(response: httpx.Response, limit: int | None) -> Exception | None:
             chunks.append(chunk)
             room = None if room is None else room - len(chunk)
             if room is not None and room < 0:
-                response.stream = Part(chunks, stream, rest)
+                response.stream = streams(package).part(chunks, stream, rest)
                 return None
     except Exception as error:  # noqa: BLE001 - handed on
-        response.stream = Part(chunks, stream, error=error)
+        response.stream = streams(package).part(chunks, stream, error=error)
         return error
     stream.close()
-    response.stream = Part(chunks, stream)
+    response.stream = streams(package).part(chunks, stream)
     return None
 
 
-def read_whole(response: httpx.Response) -> None:
+def read_whole(package: Package, response: Response) -> None:
     """Read the body of an answer to its end."""
-    error = read(response, None)
+    error = read(package, response, None)
     if error is not None:
         raise error
 
 
-async def aread(response: httpx.Response, limit: int | None) -> Exception | None:
+async def aread(package: Package, response: Response, limit: int | None) -> Exception | None:
     """Do the same as `read` for an async answer."""
     stream: _Stream = response.stream
     chunks: list[bytes] = []
@@ -210,18 +237,18 @@ async def aread(response: httpx.Response, limit: int | None) -> Exception | None
             chunks.append(chunk)
             room = None if room is None else room - len(chunk)
             if room is not None and room < 0:
-                response.stream = Part(chunks, stream, rest)
+                response.stream = streams(package).part(chunks, stream, rest)
                 return None
     except Exception as error:  # noqa: BLE001 - handed on
-        response.stream = Part(chunks, stream, error=error)
+        response.stream = streams(package).part(chunks, stream, error=error)
         return error
     await stream.aclose()
-    response.stream = Part(chunks, stream)
+    response.stream = streams(package).part(chunks, stream)
     return None
 
 
-async def aread_whole(response: httpx.Response) -> None:
+async def aread_whole(package: Package, response: Response) -> None:
     """Do the same as `read_whole` for an async answer."""
-    error = await aread(response, None)
+    error = await aread(package, response, None)
     if error is not None:
         raise error

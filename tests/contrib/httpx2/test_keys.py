@@ -1,0 +1,12 @@
+"""`tests/contrib/httpx/test_keys.py` with httpx2."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contrib.httpx2.twin import twin
+
+twin("test_keys", globals())
+
+# The same source runs with httpx.
+pytestmark = pytest.mark.night
