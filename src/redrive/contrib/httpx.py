@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, overload
 
 from redrive.contrib import extra
+from redrive.contrib.http import classify
+from redrive.contrib.http.held import SHORT
 from redrive.contrib.http.models import for_models
-from redrive.contrib.transports.bodies import SHORT
 from redrive.contrib.transports.package import package
 from redrive.contrib.transports.transport import AsyncTransport, SyncTransport, wrapped
 from redrive.policy import Failure, Policy
@@ -107,7 +108,7 @@ def failure_of(
     Raises:
         PolicyValueError: ``statuses`` or ``methods`` have an unknown status or method.
     """
-    return _HTTPX.failure_of(error, statuses, methods)
+    return classify.failure_of(_HTTPX, error, statuses, methods)
 
 
 def wrap(

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, overload
 
 from redrive.contrib import extra
+from redrive.contrib.http import classify
+from redrive.contrib.http.held import SHORT
 from redrive.contrib.http.models import for_models
-from redrive.contrib.transports.bodies import SHORT
 from redrive.contrib.transports.package import package
 from redrive.contrib.transports.transport import AsyncTransport, SyncTransport, wrapped
 from redrive.policy import Failure, Policy
@@ -57,7 +58,7 @@ def failure_of(
     error: BaseException | None = None, *, statuses: Iterable[int] | None = None, methods: Iterable[str] | None = None
 ) -> Failure | Callable[[BaseException], Failure | None] | None:
     """Describe an error of an httpx2 client, for the policy of a function; see `redrive.contrib.httpx.failure_of`."""
-    return _HTTPX2.failure_of(error, statuses, methods)
+    return classify.failure_of(_HTTPX2, error, statuses, methods)
 
 
 def wrap(

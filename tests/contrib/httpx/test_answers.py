@@ -150,6 +150,20 @@ def test_all_bodies_are_read_on_request(colour):
         assert (b"whole", 2) == (response.content, len(server.executed))
 
 
+def test_another_protocol_is_never_read(colour):
+    """With `read=None` the connection of an answer that switches protocols is left to the caller."""
+
+    def switched(connection):
+        connection.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+        return bool(connection.recv(1024))
+
+    headers = {"Connection": "upgrade", "Upgrade": "echo"}
+    with HttpServer(switched) as server:
+        response = colour.send(colour.retrying("2 1s", read=None), "GET", server.url, stream=True, headers=headers)
+
+        assert 101 == response.status_code
+
+
 def test_no_body_is_read_on_request(colour):
     """With `read=0` the head of a good answer is returned before its body is there."""
     with HttpServer(SLOW_BODY) as server:

@@ -65,7 +65,7 @@ class Library(ABC):
     name: str
     #: The errors that are retried where a policy names nothing, as far as a retry can help at all.
     by_default: tuple[type[BaseException], ...]
-    #: The class of the errors that stand for an answer, which is their ``response``.
+    #: The class of the errors that stand for an answer.
     answers: type[BaseException]
 
     @abstractmethod
@@ -75,6 +75,10 @@ class Library(ABC):
     @abstractmethod
     def status_of(self, response: Response) -> int:
         """Return the status of an answer."""
+
+    def response_of(self, error: object) -> Response | None:
+        """Return the answer that an error stands for; None if it stands for none."""
+        return attribute(error, "response") if is_a(error, self.answers) else None
 
     def pairs(self, headers: Any) -> Headers:  # noqa: ANN401 - of the client
         """Return headers of the client so that no two fields are joined."""
@@ -111,14 +115,19 @@ class Terms(NamedTuple):
         methods = http.IDEMPOTENT if self.methods is None else self.methods
         return http.is_idempotent(method, headers, methods=methods)
 
+    def may_repeat(self, request: Request) -> bool:
+        """Do the same as `repeatable` for a request of the client."""
+        return self.repeatable(request.method, self.library.pairs(request.headers))
+
     def read(self, error: BaseException) -> Failure:
         """Describe an error of an attempt."""
-        if is_a(error, self.library.answers):
-            return self._answer(error)
+        response = self.library.response_of(error)
+        if response is not None:
+            return self._answer(error, response)
         failure = self.library.broken(error, evidence_of(error))
         is_open = self.methods is None or failure.stage is Stage.NOT_SENT
         request = None if is_open else self.library.request_of(error)
-        if request is None or self.repeatable(request.method, request.headers):
+        if request is None or self.may_repeat(request):
             return failure
         return failure._replace(lasting=http.unlisted(request.method, failure.error_type))
 
@@ -137,10 +146,20 @@ class Terms(NamedTuple):
             hints=hints,
         )
 
-    def _answer(self, error: BaseException) -> Failure:
-        response, request = response_of(error), cast("Request", self.library.request_of(error))
+    def plain(self, error: BaseException) -> Failure | None:
+        """Describe an error of a client, for a policy that does not know the request; return None for other errors."""
+        is_cut = is_a(error, TimeoutError) and evidence_of(error) is not None
+        if not is_cut and not is_a(error, self.library.by_default):
+            return None
+        failure = self.read(error)
+        request = self.library.request_of(error)
+        is_repeatable = request is not None and self.may_repeat(request)
+        return failure._replace(stage=Stage.ANSWERED) if is_repeatable and failure.lasting is None else failure
+
+    def _answer(self, error: BaseException, response: Response) -> Failure:
+        request = cast("Request", self.library.request_of(error))
         failure = self.answer(request, response, error)
-        is_repeatable = self.repeatable(request.method, request.headers)
+        is_repeatable = self.may_repeat(request)
         if failure is None:
             # A redirect, of which `raise_for_status` complains, or a success that the policy names.
             stage = Stage.ANSWERED if is_repeatable else Stage.IN_FLIGHT
@@ -152,9 +171,12 @@ class Terms(NamedTuple):
         return failure
 
 
-def response_of(error: BaseException) -> Response:
-    """Return the answer that an error stands for."""
-    return attribute(error, "response")
+def failure_of(
+    library: Library, error: BaseException | None, statuses: Iterable[int] | None, methods: Iterable[str] | None
+) -> Failure | Callable[[BaseException], Failure | None] | None:
+    """Describe an error of a client of a library; see `redrive.contrib.httpx.failure_of`."""
+    read = Terms.of(library, statuses, methods).plain
+    return read if error is None else read(error)
 
 
 # ------------------------------------------------------------------------------------------- in the place of a policy's
@@ -169,7 +191,8 @@ def classifier(
     although it is lasting.
     """
     if not callable(on) or isinstance(on, type):
-        choose: Classifier = partial(_named, reading(terms.read, on or terms.library.by_default, named))
+        meant = on or (*terms.library.by_default, TimeoutError)
+        choose: Classifier = partial(_named, reading(terms.read, meant, named))
     else:
         choose = _asking(on, terms)
     return choose if on_result is None else _rejecting(choose, on_result, terms)
@@ -195,11 +218,11 @@ def _rejecting(choose: Classifier, rejects: Predicate, terms: Terms) -> Classifi
 
     def is_open(error: BaseException, failure: Answer) -> bool:
         chosen = isinstance(failure, Failure) and failure.candidate is not False
-        return is_a(error, terms.library.answers) and not chosen
+        return terms.library.response_of(error) is not None and not chosen
 
     def classify(error: BaseException) -> Answer:
         failure = cast("Answer", choose(error))
-        if is_open(error, failure) and answer_of(rejects(response_of(error)), "on_result", rejects):
+        if is_open(error, failure) and answer_of(rejects(terms.library.response_of(error)), "on_result", rejects):
             return _answered(error, True, terms)  # noqa: FBT003 - the answer of a classifier
         return failure
 
@@ -208,7 +231,7 @@ def _rejecting(choose: Classifier, rejects: Predicate, terms: Terms) -> Classifi
         if isinstance(failure, Awaitable):
             failure = await failure
         if is_open(error, failure):
-            rejected = rejects(response_of(error))
+            rejected = rejects(terms.library.response_of(error))
             if await rejected if isinstance(rejected, Awaitable) else rejected:
                 return _answered(error, True, terms)  # noqa: FBT003 - the answer of a classifier
         return failure

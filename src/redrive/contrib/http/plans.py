@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
 
-from redrive.contrib.http.classify import Request, Terms, classifier
+from redrive.contrib.http.classify import Library, Request, Terms, classifier
 from redrive.errors import PolicyValueError
 from redrive.policy import Failure, Policy, hints
 from redrive.policy.algebra import Combined
@@ -22,13 +22,18 @@ KeyOption: TypeAlias = bool | Callable[[Request], str | None]
 """Whether requests get an idempotency key, or a function that returns its unique part."""
 
 _STATUS = re.compile("HTTP_[0-9]{3}")
+_GOOD = range(100, 400)
+# Asks for another connection (RFC 9110, 15.5.20), so this one is not read to be used again.
+_MISDIRECTED = 421
 # Programs have few policies; those made on the fly must not fill the memory.
 _REMEMBERED = 64
 
 
-def key_for(request: Request, option: KeyOption) -> str | None:
+def key_for(request: Request, option: KeyOption, library: Library) -> str | None:
     """Return the idempotency key that a request needs and does not have; None for none."""
-    if not option or request.method == "CONNECT" or http.is_idempotent(request.method, request.headers):
+    if not option or request.method == "CONNECT":
+        return None
+    if http.is_idempotent(request.method, library.pairs(request.headers)):
         return None
     uid = None if option is True else option(request)
     return http.idempotency_key(uid) if option is True or uid is not None else None
@@ -44,10 +49,15 @@ class Choice(NamedTuple):
     #: Reads the headers of an answer.
     hints: HintReader = hints.http
 
-    def lasts(self, failure: Failure | None, status: int) -> bool:
-        """Return True if an answer is retried in no case, as far as its status and its headers show."""
+    def accepts(self, status: int) -> bool:
+        """Return True if an answer is no failure by its status."""
+        return status in _GOOD and status not in self.statuses
+
+    def drains(self, failure: Failure | None, status: int) -> bool:
+        """Return True if a bad answer should be read: it may be retried, on the same connection."""
         is_final = failure is None or failure.lasting is not None
-        return is_final and not self.asks and status not in self.statuses
+        may_retry = not is_final or self.asks or status in self.statuses
+        return may_retry and status != _MISDIRECTED
 
 
 NOTHING = Choice()
@@ -60,8 +70,16 @@ class Prepared(NamedTuple):
     choice: Choice
 
 
-def checked(policy: Policy | str | None, name: str, *, terms: Terms, hedges: bool) -> Policy:
-    """Return the policy of a client, checked; ``hedges`` is False for one that cannot send copies of a request."""
+def checked(policy: Policy | str | None, name: str, *, terms: Terms, hedges: bool, awaits: bool) -> Policy:
+    """Return the policy of a client, checked.
+
+    Args:
+        policy: a policy, a directive, or None.
+        name: of the class or function that takes it.
+        terms: those of the client.
+        hedges: False for a client that cannot send copies of a request.
+        awaits: False for a client that cannot await the functions of a policy.
+    """
     if policy is not None and not isinstance(policy, Policy | str):
         raise TypeError(f"{name}() takes a policy or a directive, not {policy!r}")
     meant = Policy.parse(policy) if isinstance(policy, str) else policy or Policy()
@@ -69,7 +87,7 @@ def checked(policy: Policy | str | None, name: str, *, terms: Terms, hedges: boo
         raise PolicyValueError(f"{name}: hedge={meant.hedge!r}: only AsyncRetryTransport makes copies of a request")
     # Raises now, and not at the first request.
     plan = Plan(_fit(meant, terms, repeatable=True, copyable=True), name)
-    if not hedges:
+    if not awaits:
         plan.refuse_await("a plain function")
     return meant
 

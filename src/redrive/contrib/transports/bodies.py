@@ -6,15 +6,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
+from redrive.contrib.http import held
 from redrive.contrib.http.classify import Response
 from redrive.contrib.transports.package import Package
-
-#: Bytes of a body that is read at once: what a connection of httpcore reads in one go.
-SHORT = 64 * 1024
-
-_EVENTS = "text/event-stream"
-# Of a length in 64 bits; Python refuses to read very long numbers.
-_DIGITS = 20
 
 _Stream: TypeAlias = Any
 """Of either colour: httpx's types have nothing in common but the name."""
@@ -183,17 +177,9 @@ def leave(package: Package, response: Response, limit: int | None) -> None:
 
 
 def is_short(package: Package, response: Response, limit: int | None) -> bool:
-    """Return True if the body of an answer should be read at once: its length is at most ``limit``.
-
-    Without a limit each body should, except for a stream of events.
-    """
-    if isinstance(response.stream, package.httpx.ByteStream):
-        # It is in memory.
-        return False
-    if limit is None:
-        return not response.headers.get("content-type", "").startswith(_EVENTS)
-    length = response.headers.get("content-length", "")
-    return length.isascii() and length.isdigit() and len(length) < _DIGITS and int(length) <= limit
+    """Return True if the body of an answer should be read at once, and is not in memory; see `held.is_short`."""
+    is_stream = not isinstance(response.stream, package.httpx.ByteStream)
+    return is_stream and held.is_short(response.status_code, response.headers, limit)
 
 
 def read(package: Package, response: Response, limit: int | None) -> Exception | None:

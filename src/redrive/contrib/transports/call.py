@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from redrive.contrib.http.classify import Evidence, Request, Response, Terms, mark, response_of
+from redrive.contrib.http.classify import Evidence, Request, Response, Terms, mark
+from redrive.contrib.http.held import SHORT, Held
 from redrive.contrib.http.plans import NOTHING, prepared
-from redrive.contrib.transports.bodies import SHORT, is_short, streams
+from redrive.contrib.transports.bodies import is_short, streams
 from redrive.contrib.transports.package import Package, Trail
 from redrive.errors.foreign import is_a
 from redrive.policy import Failure, Policy, Stage
-from redrive.policy.outcome import Ok, Outcome, Record
-from redrive.retrying.context import SCOPE, deadline
+from redrive.policy.outcome import Outcome
+from redrive.retrying.context import deadline
 from redrive.retrying.http import IDEMPOTENCY_KEY
 from redrive.retrying.own import OwnBudget
 from redrive.retrying.plan import Plan
-from redrive.retrying.record import pass_spent
 
 # Of a request: its own policy. Of a response: its record.
 EXTENSION = "redrive"
@@ -34,15 +34,12 @@ _PHASES = ("connect", "read", "write", "pool")
 _LEAST = 0.001
 # Seconds by which httpx ends a step before redrive cancels it; it closes less tidily when cancelled.
 _SOONER = 0.05
-# Asks for another connection (RFC 9110, 15.5.20), so this one is not read to be used again.
-_MISDIRECTED = 421
-_GOOD = range(100, 400)
 
 
 class RequestCall:
     """The state that all attempts of one request share."""
 
-    __slots__ = ("_headers", "_held", "_request", "body", "choice", "name", "package", "terms")
+    __slots__ = ("_headers", "_request", "body", "choice", "held", "name", "package", "terms")
 
     def __init__(self, package: Package, request: Request, terms: Terms, key: str | None) -> None:
         self.package = package
@@ -55,7 +52,7 @@ class RequestCall:
             self._headers[IDEMPOTENCY_KEY] = key
         #: What the policy says about answers; set by `plan`.
         self.choice = NOTHING
-        self._held: dict[object, Response] = {}
+        self.held = Held(package)
         is_stream = not isinstance(request.stream, package.httpx.ByteStream)
         self.body = streams(package).body(request.stream) if is_stream else None
         #: Method and host, for messages, events and metrics.
@@ -89,36 +86,11 @@ class RequestCall:
         copy.extensions = extensions
         return attempt
 
-    # --- responses that have not been given back yet
-
-    def hold(self, response: Response) -> None:
-        """Keep a response, which may be returned to the caller or be followed by another attempt."""
-        self._held[_copy()] = response
-
-    def former(self) -> Response | None:
-        """Return the response of the attempt before, if there is one; it has not been closed yet."""
-        return self._held.pop(_copy(), None) if self._held else None
-
-    def answer(self, outcome: Outcome[Response]) -> Response:
+    def give(self, outcome: Outcome[Response]) -> Response:
         """Return the response for the caller, or raise the last exception unless it stands for an answer."""
-        error = None if isinstance(outcome, Ok) else outcome.error
-        if is_a(error, self.package.answers) and any(held is response_of(error) for held in self._held.values()):
-            response = response_of(error)
-            # An error that `raise_for_status` makes of it has no mark of its own.
-            pass_spent(error, response)
-        else:
-            response = outcome.unwrap()
-        record: Record = outcome.record
+        response, record = self.held.answer(outcome)
         response.extensions[EXTENSION] = record
-        self._held = {copy: held for copy, held in self._held.items() if held is not response}
         return response
-
-    def leftovers(self) -> list[Response]:
-        """Remove and return the responses that are not returned to the caller; they must be closed."""
-        if not self._held:
-            return []
-        left, self._held = list(self._held.values()), {}
-        return left
 
 
 class RequestAttempt:
@@ -166,20 +138,17 @@ class RequestAttempt:
         self._trail.answered = True
         response.request = self.request
         call = self._call
-        call.hold(response)
-        status = response.status_code
-        named = status in call.choice.statuses
-        if not named and (status in _GOOD or self._failure(response) is None):
+        call.held.hold(response)
+        if call.choice.accepts(response.status_code):
             return None
-        message = f"HTTP status {status} for {call.name}"
+        message = f"HTTP status {response.status_code} for {call.name}"
         error: Exception = call.package.httpx.HTTPStatusError(message, request=self.request, response=response)
         mark(error, Evidence(self.request, Stage.ANSWERED, self._is_spent()))
         return error
 
     def drains(self, response: Response) -> bool:
         """Return True if a bad answer should be read, so that its connection is free while the call waits."""
-        lasts = self._call.choice.lasts(self._failure(response), response.status_code)
-        if lasts or response.status_code == _MISDIRECTED:
+        if not self._call.choice.drains(self._failure(response), response.status_code):
             return False
         return "content-length" not in response.headers or is_short(self._call.package, response, SHORT)
 
@@ -199,9 +168,3 @@ def _coroutine(callback: Callable[..., Any]) -> Callable[..., Any]:
             await result
 
     return trace
-
-
-def _copy() -> object:
-    """Return the run of this copy of a hedged call; other calls have one run."""
-    scope = SCOPE.get()
-    return None if scope is None else scope.call

@@ -6,12 +6,12 @@ Errors are described by the steps of httpcore, as the ``trace`` extension report
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any, cast
 
-from redrive.contrib.http.classify import Evidence, Library, Request, Response, Terms, evidence_of
+from redrive.contrib.http.classify import Evidence, Library, Request, Response
 from redrive.errors.foreign import attribute, cause_of, context_of, is_a
 from redrive.policy import Failure, Stage
 from redrive.policy.failure import Lasting
@@ -39,7 +39,7 @@ class Package(Library):
         self.name = name
         httpx = self.httpx
         self.answers = httpx.HTTPStatusError
-        self.by_default = (httpx.TransportError, httpx.HTTPStatusError, TimeoutError)
+        self.by_default = (httpx.TransportError, httpx.HTTPStatusError)
         self._no_connection = (
             httpx.ConnectError,
             httpx.ConnectTimeout,
@@ -108,27 +108,13 @@ class Package(Library):
 
     def _earlier(self, error: BaseException) -> list[Response]:
         """Return the redirects before the request that failed: it was sent by a client, not by a transport."""
-        if is_a(error, self.answers):
-            return cast("list[Response]", attribute(attribute(error, "response"), "history"))
+        response = self.response_of(error)
+        if response is not None:
+            return cast("list[Response]", response.history)
         for (module, name), frame in frames(error):
             if module == self._client and name.endswith("._send_handling_redirects"):
                 return cast("list[Response]", frame.f_locals.get("history") or [])
         return []
-
-    def failure_of(
-        self, error: BaseException | None, statuses: Iterable[int] | None, methods: Iterable[str] | None
-    ) -> Failure | Callable[[BaseException], Failure | None] | None:
-        """See `redrive.contrib.httpx.failure_of`."""
-        read = partial(self._of_client, Terms.of(self, statuses, methods))
-        return read if error is None else read(error)
-
-    def _of_client(self, terms: Terms, error: BaseException) -> Failure | None:
-        if not is_a(error, self.by_default) or (is_a(error, TimeoutError) and evidence_of(error) is None):
-            return None
-        failure = terms.read(error)
-        request = self.request_of(error)
-        is_repeatable = request is not None and terms.repeatable(request.method, request.headers)
-        return failure._replace(stage=Stage.ANSWERED) if is_repeatable and failure.lasting is None else failure
 
 
 class Trail:

@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from urllib.request import getproxies
 
 from redrive.contrib.http.classify import Request, Response, Terms
+from redrive.contrib.http.held import SHORT
 from redrive.contrib.http.plans import checked, key_for
-from redrive.contrib.transports.bodies import SHORT, aread, aread_whole, is_short, leave, read_whole
+from redrive.contrib.transports.bodies import aread, aread_whole, is_short, leave, read_whole
 from redrive.contrib.transports.bodies import read as read_part
 from redrive.contrib.transports.call import RequestCall
 from redrive.contrib.transports.package import Package
@@ -38,7 +39,7 @@ class Transport(Generic[RequestT, InnerT]):
 
     #: The package whose requests it sends.
     package: ClassVar[Package]
-    _hedges: ClassVar[bool]
+    _can: ClassVar[dict[str, bool]]
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Transport(Generic[RequestT, InnerT]):
         self.package.refuse_other(inner, f"{type(self).__name__}(): the inner transport")
         self._terms = Terms.of(self.package, statuses, methods)
         #: The policy as it was given, for ``with transport.policy.override(...):``.
-        self.policy = checked(policy, type(self).__name__, terms=self._terms, hedges=self._hedges)
+        self.policy = checked(policy, type(self).__name__, terms=self._terms, **self._can)
         self._inner: Any = inner or self._usual()
         self._own = OwnBudget()
         self._key = idempotency_key
@@ -66,14 +67,14 @@ class Transport(Generic[RequestT, InnerT]):
         """Return a call under the policy of a request, and the state that its attempts share."""
         if not isinstance(request, self.package.httpx.Request):
             self.package.refuse_other(request, f"{type(self).__name__}: the request")
-        call = RequestCall(self.package, request, self._terms, key_for(request, self._key))
+        call = RequestCall(self.package, request, self._terms, key_for(request, self._key, self.package))
         return start(call.plan(self.policy, self._own), call.name), call
 
 
 class SyncTransport(Transport[RequestT, InnerT], Generic[RequestT, ResponseT, InnerT]):
     """The transport of a blocking client."""
 
-    _hedges = False
+    _can: ClassVar = {"hedges": False, "awaits": False}
 
     def _usual(self) -> Any:  # noqa: ANN401 - of the package
         httpx = self.package.httpx
@@ -92,14 +93,14 @@ class SyncTransport(Transport[RequestT, InnerT], Generic[RequestT, ResponseT, In
         """
         state, call = self._start(request)
         try:
-            response: ResponseT = call.answer(outcome(state, self._send, (call,), {}))
+            response: ResponseT = call.give(outcome(state, self._send, (call,), {}))
             return response
         finally:
-            for left in call.leftovers():
+            for left in call.held.leftovers():
                 left.close()
 
     def _send(self, call: RequestCall) -> Response:
-        former = call.former()
+        former = call.held.former()
         if former is not None:
             former.close()
         attempt = call.attempt()
@@ -140,7 +141,7 @@ class SyncTransport(Transport[RequestT, InnerT], Generic[RequestT, ResponseT, In
 class AsyncTransport(Transport[RequestT, InnerT], Generic[RequestT, ResponseT, InnerT]):
     """The transport of an asynchronous client."""
 
-    _hedges = True
+    _can: ClassVar = {"hedges": True, "awaits": True}
 
     def _usual(self) -> Any:  # noqa: ANN401 - of the package
         httpx = self.package.httpx
@@ -150,14 +151,14 @@ class AsyncTransport(Transport[RequestT, InnerT], Generic[RequestT, ResponseT, I
         """See `SyncTransport.handle_request`."""
         state, call = self._start(request)
         try:
-            response: ResponseT = call.answer(await aoutcome(state, self._send, (call,), {}))
+            response: ResponseT = call.give(await aoutcome(state, self._send, (call,), {}))
             return response
         finally:
-            for left in call.leftovers():
+            for left in call.held.leftovers():
                 await left.aclose()
 
     async def _send(self, call: RequestCall) -> Response:
-        former = call.former()
+        former = call.held.former()
         if former is not None:
             await former.aclose()
         attempt = call.attempt(is_async=True)
