@@ -63,6 +63,7 @@ composed_schedules = Seam("redrive.policy.compose:COMPOSED")
 
 # Describe the exceptions of a library, by its top-level module: `redrive.policy.known.Reader`.
 FAILURE_READERS: Mapping[str, Seam] = {
+    "aiohttp": Seam("redrive.contrib.aiohttp:failure_of"),
     "anthropic": Seam("redrive.contrib.http.models:failure_of"),
     "asyncpg": Seam("redrive.contrib.asyncpg:failure_of"),
     "couchbase": Seam("redrive.contrib.couchbase.sdk:failure_of"),
@@ -73,6 +74,7 @@ FAILURE_READERS: Mapping[str, Seam] = {
     "psycopg": Seam("redrive.contrib.psycopg:failure_of"),
     "psycopg_pool": Seam("redrive.contrib.psycopg:failure_of"),
     "redis": Seam("redrive.contrib.redis.replies:failure_of"),
+    "requests": Seam("redrive.contrib.requests:failure_of"),
     "sqlalchemy": Seam("redrive.contrib.sqlalchemy:failure_of"),
 }
 

@@ -20,6 +20,7 @@ PACKAGES = sorted(
 
 # `import redrive` stays cheap: it loads nothing that a plain decorated function does not need.
 PAID_LATER = {
+    "aiohttp",
     "asyncio",
     "asyncpg",
     "cronsim",
@@ -28,11 +29,13 @@ PAID_LATER = {
     "httpx2",
     "logging",
     "psycopg",
+    "requests",
     "rich",
     "sqlite3",
     "starlette",
     "turso",
     "typer",
+    "urllib3",
 }
 
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 MODULES = [
+    ("redrive.contrib.aiohttp", "aiohttp", "aiohttp"),
     ("redrive.contrib.asyncpg", "asyncpg", "postgres"),
     ("redrive.contrib.fastapi", "fastapi", "fastapi"),
     ("redrive.contrib.httpx", "httpx", "httpx"),
@@ -16,6 +17,7 @@ MODULES = [
     ("redrive.contrib.prometheus", "prometheus_client", "prometheus"),
     ("redrive.contrib.psycopg", "psycopg", "postgres"),
     ("redrive.contrib.redis", "redis", "redis"),
+    ("redrive.contrib.requests", "requests", "requests"),
     ("redrive.contrib.refresh.sqlalchemy", "sqlalchemy", "sqlalchemy"),
     ("redrive.contrib.sqlalchemy", "sqlalchemy", "sqlalchemy"),
     ("redrive.contrib.starlette", "starlette", "starlette"),

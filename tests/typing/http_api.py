@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_type
 
+import aiohttp
 import httpx
 import httpx2
+import requests
 
+import redrive.contrib.aiohttp as of_aiohttp
 import redrive.contrib.httpx as old
 import redrive.contrib.httpx2 as new
+import redrive.contrib.requests as of_requests
 from redrive.policy import Failure, Policy
 
 assert_type(new.for_models("5 1s 1m"), Policy)
@@ -38,7 +42,24 @@ old.RetryTransport(idempotency_key=number)  # type: ignore[arg-type]
 sent = new.RetryTransport().handle_request(httpx2.Request("GET", "https://example.org/"))
 assert_type(sent, httpx2.Response)
 
+# --- requests and aiohttp ---------------------------------------------------------------------------------------------
+
+session = requests.Session()
+session.mount("https://", of_requests.RetryAdapter("3 100ms 2s", idempotency_key=True, pool_maxsize=20))
+assert_type(session.get("https://example.org/"), requests.Response)
+of_requests.RetryAdapter("3 1s", idempotency_key=lambda request: request.url)
+of_requests.RetryAdapter(3)  # type: ignore[arg-type]
+of_requests.RetryAdapter("3 1s", read=None, idempotency_key=number)  # type: ignore[arg-type]
+
+aiohttp.ClientSession(middlewares=(of_aiohttp.retry("3 100ms 2s", read=None),))
+aiohttp.ClientSession(middlewares=[of_aiohttp.retry(of_aiohttp.for_models("3 1s"), statuses=[404])])
+of_aiohttp.retry("3 1s", idempotency_key=lambda request: request.method)
+of_aiohttp.retry("3 1s", idempotency_key=number)  # type: ignore[arg-type]
+assert_type(of_aiohttp.retry().policy, Policy)
+
 # --- functions --------------------------------------------------------------------------------------------------------
 
 assert_type(new.failure_of(ValueError()), Failure | None)
 assert_type(new.failure_of(statuses=[404]), Callable[[BaseException], Failure | None])
+assert_type(of_requests.failure_of(ValueError()), Failure | None)
+assert_type(of_aiohttp.failure_of(methods=["POST"]), Callable[[BaseException], Failure | None])

@@ -118,6 +118,9 @@ _OPENING = frozenset(
         ("asyncio.unix_events", "_UnixSelectorEventLoop.create_unix_connection"),
         ("trio._highlevel_open_tcp_stream", "open_tcp_stream"),
         ("urllib3.util.connection", "create_connection"),
+        ("urllib3.connection", "HTTPConnection.connect"),
+        ("urllib3.connection", "HTTPSConnection.connect"),
+        ("aiohttp.connector", "BaseConnector.connect"),
         # They wait for leave to call.
         ("redrive.retrying.limiter", "Limiter._await_in_thread"),
         ("redrive.retrying.limiter", "Limiter._reserve"),
@@ -168,11 +171,15 @@ def stage_of_class(types: tuple[str, ...]) -> tuple[Stage, bool]:
 
 def stage_of(exception: BaseException) -> Stage:
     """Return the stage that an exception and its origins prove."""
-    links = [*origins(exception)]
-    found = {stage_of_one(link) for link in links} - {None}
-    if _IN_FLIGHT in found or any(map(_is_redirected, links)):
+    found = {stage_of_one(link) for link in origins(exception)} - {None}
+    if _IN_FLIGHT in found or is_redirected(exception):
         return _IN_FLIGHT
     return _NOT_SENT if found == {_NOT_SENT} else _ANSWERED
+
+
+def is_redirected(exception: BaseException) -> bool:
+    """Return True if an exception belongs to the target of a redirect, and the request before it was not safe."""
+    return any(map(_is_redirected, origins(exception)))
 
 
 def is_distrusted(exception: BaseException) -> bool:
@@ -209,7 +216,7 @@ def stage_of_one(link: BaseException) -> Stage | None:
     if stage is not _IN_FLIGHT:
         return stage
     # The `TimeoutError` of a timeout is raised outside of it, from the cancellation that was raised inside.
-    return _NOT_SENT if _opens(link) or _opens(cause_of(link)) else _IN_FLIGHT
+    return _NOT_SENT if opens(link) or opens(cause_of(link)) else _IN_FLIGHT
 
 
 def is_lost(error: OSError) -> bool:
@@ -217,13 +224,12 @@ def is_lost(error: OSError) -> bool:
     return error.errno in _LOST
 
 
-def _opens(link: BaseException | None) -> bool:
+def opens(link: BaseException | None) -> bool:
     """Return True if a traceback ends inside of a function that opens a connection."""
     return any(name in _OPENING for name, _ in frames(link))
 
 
 def _is_redirected(link: BaseException) -> bool:
-    """Return True if an exception belongs to the target of a redirect, and the request before it was not safe."""
     names = {*_names(link)}
     if "builtins.OSError" not in names and _WRAPPERS.isdisjoint(names):
         return False
