@@ -24,6 +24,8 @@ from redrive.errors import (
     StepFailed,
     StoreBusy,
     StoreError,
+    StoreFull,
+    StoreUnreachable,
     TaskDefinitionError,
 )
 from redrive.runtime.runs.branches import apart
@@ -584,20 +586,25 @@ def test_a_long_run_is_warned_about_and_stopped(app: App, calls: Calls, caplog: 
     assert "has 5 recorded steps" in caplog.text
 
 
-@pytest.mark.parametrize("app", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize("app", ["postgres"], indirect=True)
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_transaction_that_another_one_has_ended_is_repeated(app: App, colour: str):
+@pytest.mark.parametrize("state", ["40P01", "40001"])
+def test_a_transaction_that_another_one_has_ended_is_repeated(app: App, colour: str, state: str):
     """Steps in transactions that end by a deadlock, which changes nothing, are called again."""
     calls: list[int] = []
+    end = f"DO $$ BEGIN RAISE EXCEPTION 'ended' USING ERRCODE = '{state}'; END $$"
 
     def charge(connection: Any, number: int) -> int:
         calls.append(number)
         if len(calls) < 3:
-            raise StoreBusy("this transaction was in a deadlock with another transaction")
+            connection.execute(end)
         return number
 
     async def charge_async(connection: Any, number: int) -> int:
-        return charge(connection, number)
+        calls.append(number)
+        if len(calls) < 3:
+            await connection.execute(end)
+        return number
 
     @app.workflow()
     async def body(flow: Flow) -> int:
@@ -608,6 +615,32 @@ def test_a_transaction_that_another_one_has_ended_is_repeated(app: App, colour: 
 
     assert (7, [7, 7, 7]) == (run.result("2s"), calls)
     assert 1 == len(run.job.attempts)
+
+
+@pytest.mark.parametrize("app", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("error", [StoreUnreachable, StoreBusy, StoreFull], ids=lambda error: error.__name__)
+def test_a_transaction_whose_function_meets_another_store_fails(app: App, colour: str, error: type[Exception]):
+    """What another store answers to a step in a transaction, which stands, is a failure of the step."""
+    calls: list[int] = []
+
+    def charge(connection: Any, number: int) -> int:
+        calls.append(number)
+        raise error("the database of the customers")
+
+    async def charge_async(connection: Any, number: int) -> int:
+        return charge(connection, number)
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        with pytest.raises(error) as caught:
+            await flow.transaction(charge if colour == "sync" else charge_async, 7)
+        return str(caught.value)
+
+    run = body.start()
+    drain(app)
+
+    assert ([7], True) == (calls, "the database of the customers" in run.result("2s"))
 
 
 @pytest.mark.parametrize("app", ["postgres"], indirect=True)

@@ -36,6 +36,12 @@ def _unless_unreachable() -> Iterator[None]:
             raise
 
 
+def _check_not_rolled_back(error: Exception) -> None:
+    """Raise `StoreBusy` if the database has rolled a transaction back, as by a deadlock: class 40 of SQL."""
+    if str(getattr(error, "sqlstate", None) or "").startswith("40"):
+        raise StoreBusy(f"this transaction was rolled back by the database; it changed nothing ({error})") from error
+
+
 class Recorder(Protocol):
     """What one pass of a run writes and reads.
 
@@ -159,36 +165,48 @@ class StoreRecorder:
 
         If the reply to the commit was lost, the row shows if it took effect. A transaction that another one has ended,
         by a deadlock or a lock that it holds for long, or whose server has gone, has changed nothing, and is repeated.
+        Every other error of the function is raised as it is.
         """
         tries = 0
         while True:
             try:
-                if inspect.iscoroutinefunction(call.step.function):
-                    return self._seen(await self._transacted(path, call))
-                if self._in_thread is None:
-                    return self._seen(outside_loop(lambda: self._transacted_here(path, call)))
-                row: StepRecord = await self._in_thread(lambda: self._transacted_here(path, call))
+                row = await self._tried(path, call)
             except (StoreBusy, StoreFull, StoreUnreachable):
                 tries += 1
                 await self._clock.asleep(rest(tries))
+                continue
             except StoreOutcomeUnknown:
                 found = await self._stored(lambda: calls.recorded(self._claim.id, path))
                 if found is None or found.lease_id != self._claim.lease_id:
                     raise
-                return self._seen(found)
-            else:
-                return self._seen(row)
+                row = found
+            if isinstance(row, Exception):
+                raise row
+            return self._seen(row)
 
-    async def _transacted(self, path: str, call: StepCall) -> StepRecord:
+    async def _tried(self, path: str, call: StepCall) -> StepRecord | Exception:
+        if inspect.iscoroutinefunction(call.step.function):
+            return await self._transacted(path, call)
+        if self._in_thread is None:
+            return outside_loop(lambda: self._transacted_here(path, call))
+        row: StepRecord | Exception = await self._in_thread(lambda: self._transacted_here(path, call))
+        return row
+
+    # Returned, and not raised, is what the function raised in a transaction that stands, whatever the error: it may be
+    # that of another store.
+    async def _transacted(self, path: str, call: StepCall) -> StepRecord | Exception:
         loan = await self._app.store.abegin()
         try:
             function = functools.partial(call.step.function, loan.connection, *call.args, **call.kwargs)
             # What it has written is rolled back.
             try:
                 value = await call_coroutine(True, call.step.name, function)  # noqa: FBT003 - may be called again
-            except Exception:
+            except Exception as error:
                 with _unless_unreachable():
                     await loan.run(self._look(path))
+                    await loan.rollback()
+                    return error
+                _check_not_rolled_back(error)
                 raise
             row = self._checked(await loan.run(self._operation(path, call, value)))
         except BaseException:
@@ -197,16 +215,19 @@ class StoreRecorder:
         await loan.commit()
         return row
 
-    def _transacted_here(self, path: str, call: StepCall) -> StepRecord:
+    def _transacted_here(self, path: str, call: StepCall) -> StepRecord | Exception:
         loan = self._app.store.begin()
         token = IN_STEP.set(call.step.name)
         try:
             # In drain mode this is the thread of the body, which must not see what the function sets.
             try:
                 value = copy_context().run(call.step.function, loan.connection, *call.args, **call.kwargs)
-            except Exception:
+            except Exception as error:
                 with _unless_unreachable():
                     loan.run(self._look(path))
+                    loan.rollback()
+                    return error
+                _check_not_rolled_back(error)
                 raise
             row = self._checked(loan.run(self._operation(path, call, value)))
         except BaseException:
