@@ -33,6 +33,7 @@ PAID_LATER = {
     "rich",
     "sqlite3",
     "starlette",
+    "temporalio",
     "turso",
     "typer",
     "urllib3",

@@ -22,6 +22,7 @@ MODULES = [
     ("redrive.contrib.sqlalchemy", "sqlalchemy", "sqlalchemy"),
     ("redrive.contrib.starlette", "starlette", "starlette"),
     ("redrive.contrib.structlog", "structlog", "structlog"),
+    ("redrive.contrib.temporal", "temporalio", "temporal"),
 ]
 
 
