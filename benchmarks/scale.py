@@ -1,7 +1,7 @@
 """A large database on disk: ``python -m benchmarks.scale [fill] [drain] [lists] [pages] [prune] [--store STORE]``.
 
-Ten million finished jobs and a million that wait (on SQLite only these) are inserted by SQL. Each part can be run by
-itself, on the database that ``fill`` has left in ``--home``; without parts all run, one after the other.
+Ten million finished jobs and a million that wait are inserted by SQL, with what workers have counted. Each part can be
+run by itself, on the database that ``fill`` has left in ``--home``; without parts all run, one after the other.
 
 * *drain*: jobs of an empty database and of the large one, in turns; the median of the ratios of a pair is decisive.
 * *lists*: the slowest of ten calls of each operation that operators use. ``jobs list`` is what the command reads,
@@ -61,19 +61,45 @@ _COLUMNS = """
     finished_at, success_lease_id, success_worker_id
 """
 
-_FINISHED_POSTGRES = """
-INSERT INTO redrive_jobs ({columns})
-SELECT n, CASE WHEN n % 4 = 0 THEN 'other' ELSE one.task END, 'q' || n % 5, 0,
+_FINISHED = """
+INSERT INTO redrive_jobs ({columns}, fingerprint, reason, error)
+SELECT n, CASE WHEN n % 4 = 0 THEN 'other' ELSE one.task END, 'q' || (n % 5), 0,
     CASE WHEN n % 200 = 0 THEN 'dead' WHEN n % 200 = 1 THEN 'cancelled' ELSE 'succeeded' END,
-    NULL, one.policy, one.salt, at, at, 1, at, at, at,
-    CASE WHEN n % 200 > 1 THEN n << 20 END, CASE WHEN n % 200 > 1 THEN 1 END
+    NULL, one.policy, one.salt, number.at, number.at, 1, number.at, number.at, number.at,
+    CASE WHEN n % 200 > 1 THEN n * 1048576 END, CASE WHEN n % 200 > 1 THEN 1 END,
+    CASE WHEN n % 200 = 0 THEN '1-' || (n / 200 % 20) END, CASE WHEN n % 200 = 0 THEN 'ERROR' END,
+    CASE WHEN n % 200 = 0 THEN 'card of invoice ' || n || ' was declined' END
 FROM (SELECT * FROM redrive_jobs ORDER BY id LIMIT 1) AS one
-CROSS JOIN LATERAL (
-    SELECT n, one.enqueued_at - interval '10 days' + n * interval '10 milliseconds' AS at
-    FROM generate_series({first}, {last}) AS n
-) AS number;
-INSERT INTO redrive_payloads (job_id, payload) SELECT n, '[0.0]' FROM generate_series({first}, {last}) AS n
+CROSS JOIN {numbers}
 """
+"""One of 200 is dead, in 20 error groups, and one was cancelled."""
+
+_REST = """
+INSERT INTO redrive_payloads (job_id, payload) SELECT n, {payload} FROM {numbers};
+INSERT INTO redrive_attempts (job_id, lease_id, number, worker_id, started_at, finished_at, outcome, reason, error_type,
+    error, traceback, rule)
+SELECT id, id * 1048576, 1, 1, started_at, finished_at, 'failed', reason, 'shop.CardDeclined', error,
+    'Traceback (most recent call last)', 'no retry left'
+FROM redrive_jobs WHERE state = 'dead' AND id BETWEEN {first} AND {last}
+"""
+
+_HISTORY = """
+INSERT INTO redrive_minutes (
+    at, worker_id, queue, task, succeeded, retried, died, snoozed, lost, cancelled, took, tries
+)
+SELECT {minute}, 1, 'q' || (n % 5), CASE WHEN n / 5 % 2 = 0 THEN 'other' ELSE 'noop' END, 970 + n % 90, 9, n % 7, 0,
+    0, 0, {took}, {tries}
+FROM {numbers};
+INSERT INTO redrive_depths (at, queue, due, later, running, waiting, dead, oldest_for, due_capped)
+SELECT {minute}, 'q' || (n % 5), n % 500, n % 90, n % 40, 0, n % 30, NULL, {no} FROM {numbers} WHERE n % 10 < 5;
+INSERT INTO redrive_errors (fingerprint, task, reason, type, title, frame, first_at, last_at, last_job_id)
+SELECT fingerprint, min(task), 'ERROR', 'shop.CardDeclined', min(error), 'shop.py in charge', min(finished_at),
+    max(finished_at), max(id)
+FROM redrive_jobs WHERE fingerprint IS NOT NULL GROUP BY fingerprint;
+INSERT INTO redrive_error_hours (fingerprint, at, worker_id, failures, deaths)
+SELECT '1-' || (n % 20), {hour}, 1, 20 + n % 9, n % 9 FROM {hours}
+"""
+"""What workers count: 24 hours by minute of five queues with two tasks each, and a week of 20 error groups by hour."""
 
 _WAITING = """
 INSERT INTO redrive_jobs ({columns})
@@ -94,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--store", choices=["sqlite", "postgres"], default="postgres")
     parser.add_argument("--home", type=Path, default=Path("build/scale"), help="the folder of the databases")
-    parser.add_argument("--finished", type=int, default=10_000_000, help="PostgreSQL only")
+    parser.add_argument("--finished", type=int, default=10_000_000)
     parser.add_argument("--waiting", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=20_000, help="that each draining drains")
@@ -122,7 +148,7 @@ class _Large:
         if self.place.server is not None:
             return self.place.ask(PATH + text)
         with contextlib.closing(sqlite3.connect(self.place.folder / "redrive.sqlite")) as connection:
-            rows = connection.execute(text).fetchall()
+            rows = [row for each in text.split(";") for row in connection.execute(each).fetchall()]
             connection.commit()
         return "\n".join("|".join(map(str, row)) for row in rows)
 
@@ -151,34 +177,60 @@ def _large(store: str, home: Path) -> Iterator[_Large]:
 
 
 def _fill(large: _Large, chosen: argparse.Namespace) -> None:
-    finished = chosen.finished if large.place.server is not None else 0
     began = time.monotonic()
     large.subject.create(large.place)
     with contextlib.closing(large.subject):
         large.subject.enqueue(0.0)
-    for first in range(2, finished + 2, CHUNK):
-        last = min(first + CHUNK - 1, finished + 1)
-        large.sql(_FINISHED_POSTGRES.format(columns=_COLUMNS, first=first, last=last))
-    first, last = finished + 2, finished + 1 + chosen.waiting
-    if large.place.server is not None:
-        numbers, due = f"generate_series({first}, {last}) AS n", "interval '1 day'"
-    else:
-        numbers = (
-            f"(WITH RECURSIVE counter (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM counter "
-            f"WHERE n < {last}) SELECT n FROM counter)"
-        )
-        due = str(86_400 * 1_000_000)
-    large.sql(_WAITING.format(columns=_COLUMNS, numbers=numbers, due=due))
+    on_server = large.place.server is not None
+    for first in range(2, chosen.finished + 2, CHUNK):
+        last = min(first + CHUNK - 1, chosen.finished + 1)
+        step = "one.enqueued_at - interval '10 days' + n * interval '10 milliseconds'" if on_server else _PAST_SQLITE
+        of = _numbers(first, last, on_server=on_server)
+        numbers = f"LATERAL (SELECT n, {step} AS at FROM {of}) AS number" if on_server else f"{of} AS number"
+        finished = _FINISHED.format(columns=_COLUMNS, numbers=numbers)
+        large.sql(finished if on_server else finished.replace("number.at", _PAST_SQLITE))
+        payload = "'[0.0]'" if on_server else "CAST('[0.0]' AS BLOB)"
+        large.sql(_REST.format(numbers=of, first=first, last=last, payload=payload))
+    first, last = chosen.finished + 2, chosen.finished + 1 + chosen.waiting
+    due = "interval '1 day'" if on_server else str(86_400 * 1_000_000)
+    large.sql(_WAITING.format(columns=_COLUMNS, numbers=_numbers(first, last, on_server=on_server), due=due))
     large.sql("DELETE FROM redrive_jobs WHERE id = 1")
-    if large.place.server is not None:
+    if chosen.finished:
+        large.sql(_history(on_server=on_server))
+    if on_server:
         large.sql(f"SELECT setval('redrive_job_ids', {last}), setval('redrive_lease_ids', {last})")
     else:
-        large.sql(f"UPDATE redrive_sequences SET value = {last} WHERE name IN ('job', 'lease')")
+        large.sql(f"UPDATE redrive_sequences SET value = {last} WHERE name IN ('job', 'lease'); ANALYZE")
     large.place.settle_down()
     print(
-        f"{finished:,} finished and {chosen.waiting:,} waiting jobs: filled in {time.monotonic() - began:.0f} s",
+        f"{chosen.finished:,} finished and {chosen.waiting:,} waiting jobs: filled in {time.monotonic() - began:.0f} s",
         flush=True,
     )
+
+
+_PAST_SQLITE = "one.enqueued_at - 864000000000 + n * 10000"
+
+
+def _numbers(first: int, last: int, *, on_server: bool) -> str:
+    if on_server:
+        return f"generate_series({first}::bigint, {last}) AS n"
+    counter = f"SELECT {first} AS n UNION ALL SELECT n + 1 FROM counter WHERE n < {last}"
+    return f"(WITH RECURSIVE counter (n) AS ({counter}) SELECT n FROM counter)"
+
+
+def _history(*, on_server: bool) -> str:
+    took, tries = [0, 12, 80, 400, 300, 150, 20, 6, 2, 0, 0, 0, 0, 0, 0, 0, 0], [5, 3, 1, 0, 0, 0]
+    now = "(SELECT now FROM redrive_clock)"
+    if on_server:
+        places = {"minute": f"date_trunc('minute', {now}) - n / 10 * interval '1 minute'", "no": "false"}
+        places |= {"hour": f"date_trunc('hour', {now}) - n / 20 * interval '1 hour'"}
+        places |= {"took": f"'{{{str(took)[1:-1]}}}'", "tries": f"'{{{str(tries)[1:-1]}}}'"}
+    else:
+        places = {"minute": f"{now} / 60000000 * 60000000 - n / 10 * 60000000", "no": "0"}
+        places |= {"hour": f"{now} / 3600000000 * 3600000000 - n / 20 * 3600000000"}
+        places |= {"took": f"'{took}'", "tries": f"'{tries}'"}
+    numbers, hours = (_numbers(0, most, on_server=on_server) for most in (24 * 60 * 10 - 1, 7 * 24 * 20 - 1))
+    return _HISTORY.format(**places, numbers=numbers, hours=hours)
 
 
 def _drain(large: _Large, chosen: argparse.Namespace) -> None:

@@ -152,7 +152,7 @@ DEAD = 14
 FLAKY = 17
 """The job of `fill` with three attempts."""
 
-_USERS = f"""
+USERS = f"""
 [ann]
 role = "operate"
 password = "{hash_password(PASSWORD, salt=bytes(16))}"
@@ -217,7 +217,7 @@ def sites(folder: Path) -> Iterator[dict[str, Site]]:
         for name, kind in (("sqlite", "sqlite"), ("postgres", "postgres"), ("empty", "sqlite")):
             (folder / name).mkdir()
             deployment = stack.enter_context(stage(folder / name, kind, work=WORK))
-            (folder / name / "users.toml").write_text(_USERS)
+            (folder / name / "users.toml").write_text(USERS)
             call = "app.open()" if name == "empty" else "fill()"
             deployment.run(sys.executable, "-c", f"import work; work.{call}")
             found[name] = Site(deployment, users=name != "empty")

@@ -214,6 +214,8 @@ class History(msgspec.Struct, frozen=True, gc=False):
         tries: the retries that ended, by the number of the attempt: from 2 to 7, and those above with 7.
         took: the number of attempts by the time that they took, in the buckets of `redrive.engine.counters.BUCKETS`.
         builds: that workers began to run within the span, the first one first.
+        due_before: the due jobs of each queue that had any when they were first noted within the span; None if no
+            worker noted them.
     """
 
     span: Span
@@ -224,6 +226,7 @@ class History(msgspec.Struct, frozen=True, gc=False):
     took: tuple[int, ...]
     moments: tuple[Moment, ...]
     builds: tuple[BuildStart, ...]
+    due_before: dict[str, int] | None
 
     def throughput(self, zone: tzinfo) -> Picture:
         """Draw the ended attempts, with times in a zone."""
@@ -355,6 +358,7 @@ def _read(name: Span, queue: str | None, now: datetime) -> Procedure[Past]:
         total,
         moments,
         tuple(BuildStart(each.build, each.first_at) for each in reversed(built)),
+        {each.queue: each.due for each in depths[min(depths)]} if depths else None,
     )
     queues = {each: _pace(found, whole, starts, each) for each in sorted({one.queue for one in found.sums})}
     tasks = [_pace(found, whole, starts, *each) for each in sorted({(one.queue, one.task) for one in found.sums})]

@@ -39,6 +39,7 @@ class QueueLoad(msgspec.Struct, frozen=True, gc=False):
         paused_by: who has paused it; None if the code did.
         limits: in words; empty without any.
         pace: what ended within the span of the charts; None if nothing did, and for all queues together.
+        grown: how many more jobs are due than at the beginning of that span; None if it is not known.
     """
 
     name: str
@@ -55,6 +56,12 @@ class QueueLoad(msgspec.Struct, frozen=True, gc=False):
     paused_by: str | None
     limits: tuple[str, ...]
     pace: Pace | None = None
+    grown: int | None = None
+
+    @property
+    def grows(self) -> bool:
+        """True if at least ten jobs more are due than at the beginning of the span, and a quarter as many again."""
+        return self.grown is not None and self.grown >= max(10, self.due.value / 5)
 
 
 class OperationProgress(msgspec.Struct, frozen=True, gc=False):
@@ -133,7 +140,7 @@ def overview(site: Site, request: Request) -> Procedure[Page]:
         needs=needs(found, diagnoses, groups[:GROUPS], more=len(groups) > GROUPS),
         fine=sum(each.severity is Severity.OK for each in diagnoses),
         total=load_of(found, None),
-        queues=loads(found, paces),
+        queues=loads(found, past, paces),
         workers=len(found.alive),
         busy=sum(found.busy.values()),
         history=past,
@@ -156,15 +163,19 @@ def _groups(found: Vitals) -> Procedure[tuple[GroupLine, ...]]:
     return tuple(errors.line(each, found) for each in rows)
 
 
-def loads(found: Vitals, paces: Mapping[str, Pace], declared: Collection[str] = ()) -> tuple[QueueLoad, ...]:
+def loads(
+    found: Vitals, past: History, paces: Mapping[str, Pace], declared: Collection[str] = ()
+) -> tuple[QueueLoad, ...]:
     """Return the load of each queue that has or had jobs, has settings, or is declared, by name."""
     names = {each.queue for each in found.depths} | {each.name for each in found.settings} | paces.keys()
     names |= set(declared) | {name for worker in found.alive for name in worker.queues or ()}
-    return tuple(load_of(found, name, paces.get(name)) for name in sorted(names))
+    return tuple(load_of(found, name, paces.get(name), past.due_before) for name in sorted(names))
 
 
-def load_of(found: Vitals, name: str | None, pace: Pace | None = None) -> QueueLoad:
-    """Return the load of one queue, or of all together."""
+def load_of(
+    found: Vitals, name: str | None, pace: Pace | None = None, before: Mapping[str, int] | None = None
+) -> QueueLoad:
+    """Return the load of one queue, or of all together; ``before`` has the due jobs of queues some time ago."""
     counts = counted(found.depths, name)
     oldest = [
         found.now - each.oldest_at for each in found.depths if name in {None, each.queue} and each.oldest_at is not None
@@ -186,7 +197,16 @@ def load_of(found: Vitals, name: str | None, pace: Pace | None = None) -> QueueL
         paused_by=settings.paused_by,
         limits=tuple(_limits(settings)),
         pace=pace,
+        grown=_grown(counts[DepthState.DUE], before, name),
     )
+
+
+def _grown(due: Count, before: Mapping[str, int] | None, name: str | None) -> int | None:
+    if before is None or name is None:
+        return None
+    more = due.value - before.get(name, 0)
+    # Counts end at a limit: of two that have reached it nothing is known.
+    return None if due.capped and more <= 0 else more
 
 
 def _standing(settings: QueueSettings, counts: Mapping[DepthState, Count], *, has_worker: bool) -> str:

@@ -146,8 +146,8 @@ class QueuePage(msgspec.Struct, frozen=True, gc=False):
 def queue_list(site: Site, request: Request) -> Procedure[Page]:
     """List the queues."""
     found = yield from vitals(site)
-    _, paces, _ = yield from history.read(site, request, found.now)
-    items = loads(found, paces, _declared(site))
+    past, paces, _ = yield from history.read(site, request, found.now)
+    items = loads(found, past, paces, _declared(site))
     return Page(f"{len(items)} queues", QueueList(found.now + site.shared.age(VITALS), found.now, items))
 
 
@@ -163,7 +163,7 @@ def queue(site: Site, request: Request) -> Procedure[Page]:
         raise Refusal(HTTPStatus.NOT_FOUND, f"there is no queue {name!r}: no job is in it, and nothing is set for it")
     settings = next((each for each in found.settings if each.name == name), QueueSettings(name))
     present: tuple[PresentJob, ...] = yield queues.present(name, now=found.now)
-    load, at = load_of(found, name, paces.get(name)), found.now + site.shared.age(VITALS)
+    load, at = load_of(found, name, paces.get(name), past.due_before), found.now + site.shared.age(VITALS)
     data = QueuePage(
         at=at,
         read_at=found.now,
