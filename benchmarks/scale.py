@@ -6,8 +6,9 @@ run by itself, on the database that ``fill`` has left in ``--home``; without par
 * *drain*: jobs of an empty database and of the large one, in turns; the median of the ratios of a pair is decisive.
 * *lists*: the slowest of ten calls of each operation that operators use. ``jobs list`` is what the command reads,
   ``jobs.select`` what ``app.jobs.select`` reads, which does not end before all jobs are read or its limit is reached.
-* *pages*: ten answers of ``redrive web`` to each page of the dashboard that shows jobs, and the first contentful paint
-  of five loads in Chromium, each with an empty cache; the goal is 300 ms. It needs the environment of the tests.
+* *pages*: eleven answers of ``redrive web`` to each page of the dashboard, and the first contentful paint of five loads
+  in Chromium after one more, each with an empty cache; the goal is 300 ms. It needs the environment of the tests.
+  ``--due`` of the waiting jobs are due at once; the other parts need it to be 0.
 * *prune*: a worker deletes finished jobs while single jobs arrive at a steady rate, and their pick-up is measured.
 """
 
@@ -16,26 +17,31 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import os
 import sqlite3
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
+
+from benchmarks import desk
 from benchmarks.measure import Sizes, run_dry, send
 from benchmarks.meter import METER, Meter
+from benchmarks.page import markdown
 from benchmarks.place import DATABASE, Place, fresh
-from benchmarks.processes import running, wait
+from benchmarks.processes import cpu_seconds, running, wait
 from benchmarks.server import kept
-from benchmarks.subjects.redrive import KEEP, PATH, Redrive, RedriveOnPostgres, RedriveOnSQLite
+from benchmarks.subjects.redrive import KEEP, PATH, URL, Redrive, RedriveOnPostgres, RedriveOnSQLite
 from benchmarks.viewers import served
 from redrive.app.app import App
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter, Hold
-from redrive.operate import navigation
-from redrive.operate.table import ROWS
 from redrive.stores.operations import admin, queues
 
 if TYPE_CHECKING:
@@ -49,7 +55,10 @@ LARGE = "large"
 CHUNK = 500_000
 """Rows of one statement while filling."""
 
-CHROMIUM = Path("/usr/bin/chromium")
+CHROMIUM = Path(os.environ.get("REDRIVE_CHROMIUM", "/usr/bin/chromium"))
+
+PAINTED = 300
+"""Milliseconds: the goal for the first contentful paint."""
 
 _FIRST_PAINT = """() => new Promise(done => new PerformanceObserver(list => {
     const paint = list.getEntriesByName("first-contentful-paint")[0];
@@ -122,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--home", type=Path, default=Path("build/scale"), help="the folder of the databases")
     parser.add_argument("--finished", type=int, default=10_000_000)
     parser.add_argument("--waiting", type=int, default=1_000_000)
+    parser.add_argument("--due", type=int, default=0, help="of the waiting jobs; only for pages")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=20_000, help="that each draining drains")
     parser.add_argument("--seconds", type=float, default=40.0, help="for which the pruning is measured")
@@ -194,6 +204,7 @@ def _fill(large: _Large, chosen: argparse.Namespace) -> None:
     first, last = chosen.finished + 2, chosen.finished + 1 + chosen.waiting
     due = "interval '1 day'" if on_server else str(86_400 * 1_000_000)
     large.sql(_WAITING.format(columns=_COLUMNS, numbers=_numbers(first, last, on_server=on_server), due=due))
+    large.sql(f"UPDATE redrive_jobs SET scheduled_at = enqueued_at, hold = NULL WHERE id > {last - chosen.due}")
     large.sql("DELETE FROM redrive_jobs WHERE id = 1")
     if chosen.finished:
         large.sql(_history(on_server=on_server))
@@ -273,27 +284,53 @@ def _pages(large: _Large, chosen: argparse.Namespace) -> None:
     from playwright.sync_api import sync_playwright
 
     large.subject.create(large.place)
-    with contextlib.closing(large.subject), contextlib.closing(App(large.subject.url)) as app:
-        newest = app.jobs.select(Filter(limit=1))[0].id
-    states = [f"/jobs?q=state:{state}" for state in State]
-    rare = ["/jobs?q=task:nothing", "/jobs?q=error:nothing", "/jobs?q=queue:q3+state:dead"]
-    paths = [each.path for _, entries in navigation.groups(ROWS) for each in entries]
-    paths = [*paths, *states, *rare, f"/jobs/{newest}", "/queues/q0"]
+    large.subject.close()
+    large.subject.module = desk.__name__
+    listed, found = _desk(large.subject.url), []
+    lists = [f"/jobs?q=state:{state}" for state in State]
+    lists += ["/jobs?q=task:nothing", "/jobs?q=error:nothing", "/jobs?q=queue:q3+state:dead", "/find?q=inv-443"]
     with (
         tempfile.TemporaryDirectory(dir=chosen.home) as folder,
         served(large.subject, Path(folder)) as (process, client),
         sync_playwright() as playwright,
         playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"]) as browser,
     ):
-        for path in paths:
-            client.get(path).raise_for_status()
-            _print_times(path, lambda path=path: client.get(path))  # type: ignore[misc]
-            paints = [_painted(browser, f"{client.base_url}{path}") for _ in range(5)]
-            print(
-                f"{'first paint':>34}: median {statistics.median(paints):7.1f} ms, slowest {max(paints):7.1f} ms",
-                flush=True,
-            )
+        for path in [*listed, *lists]:
+            first = _seconds(client, path)
+            before = cpu_seconds(process)
+            times = [_seconds(client, path) for _ in range(10)]
+            cpu = (cpu_seconds(process) - before) * 100
+            paints = [_painted(browser, f"{client.base_url}{path}") for _ in range(6)][1:]
+            weight = _weighed(browser, f"{client.base_url}{path}")
+            found.append((path, first, statistics.median(times), cpu, statistics.median(paints), max(paints), *weight))
+            print(*found[-1], file=sys.stderr, flush=True)
         process.terminate()
+    print(markdown(_PAGES, [[f"`{path}`", *(f"{each:.0f}" for each in figures)] for path, *figures in found]))
+    slow = sum(each[4] > PAINTED for each in found)
+    print(f"\n{slow} of {len(found)} pages above the goal of {PAINTED} ms for the first contentful paint")
+
+
+_PAGES = (
+    "page", "first answer, ms", "median of ten, ms", "processor, ms", "first paint, ms", "slowest of five, ms",
+    "first visit, kB", "sent, kB", "sent later, kB",
+)  # fmt: skip
+
+
+def _desk(url: str) -> list[str]:
+    """Add the things of the desk, and return the addresses of the pages."""
+    command = "from benchmarks import desk; desk.fill(); print(*desk.pages(), sep='\\n')"
+    environment = {**os.environ, URL: url}
+    done = subprocess.run(
+        [sys.executable, "-c", command], check=True, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    return done.stdout.split()
+
+
+def _seconds(client: httpx.Client, path: str) -> float:
+    """Return the milliseconds until the answer of the server is there."""
+    began = time.perf_counter()
+    client.get(path).raise_for_status()
+    return (time.perf_counter() - began) * 1e3
 
 
 def _painted(browser: Browser, url: str) -> float:
@@ -305,6 +342,25 @@ def _painted(browser: Browser, url: str) -> float:
         return float(page.evaluate(_FIRST_PAINT))
     finally:
         context.close()
+
+
+_SIZES = """() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+    .filter(each => each.initiatorType !== "fetch").map(each => [each.decodedBodySize, each.transferSize])"""
+
+
+def _weighed(browser: Browser, url: str) -> tuple[float, float, float]:
+    """Return the kilobytes of a first visit, as they are and as they are sent, and of those sent on a second one."""
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.goto(url)
+        page.evaluate("document.fonts.ready.then(() => 0)")
+        first = page.evaluate(_SIZES)
+        page.goto(url)
+        later = page.evaluate(_SIZES)
+    finally:
+        context.close()
+    return sum(each[0] for each in first) / 1e3, sum(each[1] for each in first) / 1e3, sum(e[1] for e in later) / 1e3
 
 
 def _calls(app: App) -> dict[str, Callable[[], object]]:

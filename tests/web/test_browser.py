@@ -64,6 +64,9 @@ PATIENCE = 60_000
 SOON = 4.0
 """Seconds within which an open page shows a change."""
 
+FIRST, SENT, LATER = 190, 110, 20
+"""Kilobytes of a page: on a first visit, as they are and as they are sent, and sent on a later one."""
+
 STANDARDS = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
 
 
@@ -198,6 +201,47 @@ def test_no_page_breaks_its_policy_or_its_window(visit: Visit, site: Site):
 
     assert [] == visitor.complaints
     assert {} == {place: pixels for place, pixels in wide.items() if pixels > 0}
+
+
+def _weighed(page: Page, path: str) -> tuple[float, float]:
+    """Return the kilobytes of a page with its assets, as they are and as they came over the network."""
+    page.goto(path, wait_until="load")
+    page.evaluate("document.fonts.ready.then(() => 0)")
+    sizes = page.evaluate(
+        """[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+            .map(each => [each.name, each.decodedBodySize, each.transferSize])"""
+    )
+    assert any(name.endswith("/inter.woff2") for name, *_ in sizes)
+    return sum(each[1] for each in sizes) / 1000, sum(each[2] for each in sizes) / 1000
+
+
+def test_pages_are_light(visit: Visit, full: Site):
+    """A first visit has at most 190 kB with its fonts, of which 110 kB are sent; a later one sends at most 20 kB."""
+    heavy = {}
+    visitor = visit(full)
+    # What a page reads again is no visit.
+    visitor.context.add_init_script("localStorage['redrive-live'] = 'off'")
+    first, later = visitor.context.new_page(), visitor.context.new_page()
+    visitor.context.new_cdp_session(first).send("Network.setCacheDisabled", {"cacheDisabled": True})
+    for path in ("/workers", *_pages(full=True)):
+        (weight, sent), (_, again) = _weighed(first, path), _weighed(later, path)
+        if weight > FIRST or sent > SENT or (again > LATER and path != "/workers"):
+            heavy[path] = (weight, sent, again)
+
+    assert {} == heavy
+
+
+def test_pages_have_their_own_fonts_or_those_of_the_machine(visit: Visit, full: Site):
+    """Without the fonts, texts have those of the machine, and nothing is missing."""
+    visitor = visit(full)
+    visitor.context.route("**/*.woff2", lambda route: route.abort())
+    page = visitor.context.new_page()
+    page.goto("/queues")
+    expect(page.locator("h1")).to_be_visible()
+    fonts = page.evaluate("getComputedStyle(document.body).fontFamily")
+
+    assert re.search(r"Inter,.*(system-ui|sans-serif)", fonts)
+    assert 0 < page.locator("h1").bounding_box()["width"]  # type: ignore[index]
 
 
 @pytest.mark.parametrize("name", ["sqlite", "empty"])
