@@ -216,6 +216,25 @@ def test_a_body_that_comes_after_the_response_keeps_the_connection(app: redrive.
     assert 2 == answer.count(b"HTTP/1.1 200")
 
 
+def test_a_response_is_sent_without_a_delay(app: redrive.App, monkeypatch: pytest.MonkeyPatch):
+    """Its second write waits for no acknowledgement of the first, which browsers delay by 40 ms."""
+    known: list[bool] = []
+    made = server.PromptProtocol.connection_made
+
+    def connection_made(self: Any, transport: asyncio.Transport) -> None:
+        """Note what is set for the connection."""
+        made(self, transport)
+        accepted = transport.get_extra_info("socket")
+        known.append(bool(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+
+    monkeypatch.setattr(server.PromptProtocol, "connection_made", connection_made)
+    with _running(app) as address, socket.create_connection(address, PATIENCE) as client:
+        client.sendall(GET + b"\r\n")
+        client.recv(10_000)
+
+    assert [True] == known
+
+
 def test_a_second_request_has_the_same_time(app: redrive.App):
     """A connection that was used once ends too; a request that arrives in time is answered."""
 

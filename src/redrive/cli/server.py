@@ -37,6 +37,11 @@ class PromptProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the base class
         """Begin to wait for the first request."""
         super().connection_made(transport)
+        accepted = transport.get_extra_info("socket")
+        # The headers and the body of a response are two writes. Without this, the second one waits for the browser to
+        # acknowledge the first, for 40 ms. asyncio sets it only if a listening socket names its protocol.
+        if accepted is not None and accepted.family in {socket.AF_INET, socket.AF_INET6}:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
