@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from redrive import __version__
+from redrive.cli import cli
 from redrive.cli.loading import load_app
 from redrive.errors import AppLoadError
+from tests.cli.commands import walk
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -47,6 +51,35 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in set(sys.modules) - before:
         if name.partition(".")[0] in {"package", *(Path(each).stem for each in BROKEN)}:
             del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["dashboard"], "web"),
+        (["flower", "--port", "5555"], "web"),
+        (["beat"], "worker"),
+        (["ps"], "workers list"),
+        (["retry", "7"], "jobs retry"),
+        (["purge", "mail"], "jobs cancel"),
+    ],
+)
+def test_words_of_other_queues_are_answered_with_the_command(words: list[str], command: str):
+    """A command that users of other queues guess is refused with the name of ours."""
+    result = CliRunner().invoke(cli, words)
+
+    assert 2 == result.exit_code
+    assert f"Did you mean 'redrive {command}'?" in result.output
+
+
+def test_guessed_words_are_no_commands_and_lead_to_commands():
+    """Each word that is guessed names a command that exists, and hides none."""
+    root = typer.main.get_command(cli)
+    paths = {path for path, _ in walk()}
+    wanted = {word: tuple(part for part in line.split() if "-" not in part)[:2] for word, line in root.guesses.items()}
+
+    assert {} == {word: path for word, path in wanted.items() if path not in paths}
+    assert set() == root.guesses.keys() & root.places.keys()
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_a_list_shows_what_its_jobs_share(shop: redrive.App):
         (each["name"], each["jobs"], each["q"]) for each in found["tasks"]
     ]
     assert [("bank", 4), ("mail", 1)] == [(each["name"], each["jobs"]) for each in found["queues"]]
-    assert [("ERROR: the bank refuses order-2", 3), ("ERROR: no answer", 1)] == [
+    assert [("charge: the bank refuses order-2", 3), ("send: no answer", 1)] == [
         (each["name"], each["jobs"]) for each in found["errors"]
     ]
     assert ([0, 2, 3, 0], 5) == (found["tries"][:4], sum(found["times"]))

@@ -52,6 +52,45 @@ class _Root(Commands):
         "operations": "redrive.cli.operations:operations",
         "web": "redrive.cli.web:web",
     }
+    #: The commands for words of Celery, RQ, Dramatiq, Oban and others.
+    guesses: ClassVar = {
+        "dashboard": "web",
+        "ui": "web",
+        "server": "web",
+        "serve": "web",
+        "flower": "web",
+        "monitor": "web",
+        "admin": "web",
+        "start": "worker",
+        "run": "worker",
+        "work": "worker",
+        "beat": "worker",
+        "scheduler": "worker",
+        "status": "health",
+        "ping": "health",
+        "info": "doctor",
+        "stats": "queues list",
+        "ps": "workers list",
+        "inspect": "workers list",
+        "active": "jobs list --state running",
+        "list": "jobs list",
+        "retry": "jobs retry",
+        "requeue": "jobs redrive",
+        "cancel": "jobs cancel",
+        "revoke": "jobs cancel",
+        "purge": "jobs cancel",
+        "empty": "jobs cancel",
+        "suspend": "queues pause",
+        "migrate": "db migrate",
+        "result": "jobs show",
+        "call": "enqueue",
+    }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's context
+        """Return the command that the arguments name; refuse a word of another queue with our command for it."""
+        if args and args[0] in self.guesses:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean 'redrive {self.guesses[args[0]]}'?")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - typer's context
         """Return a command by its name; with --url one that acts through the JSON API."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final
@@ -24,6 +25,9 @@ LATEST: Final = 5
 KINDS: Final = ("queue", "schedule", "job", "group", "machine", "topic")
 
 
+_DONE: Final[Mapping[str, str]] = {"pause": "paused", "resume": "resumed", "trigger": "started"}
+
+
 class AuditQuery(Newest, frozen=True, gc=False):
     """The parameters of the audit log.
 
@@ -43,6 +47,16 @@ class AuditLine(msgspec.Struct, frozen=True, gc=False):
     actor: str
     action: str
     details: Any
+
+    @property
+    def words(self) -> str:
+        """What was done to the one thing that the entry is about, such as ``paused``."""
+        if self.action == audit.QUEUE and isinstance(self.details, dict):
+            changes = {name: value for name, value in self.details.items() if name not in {"queue", "paused_at"}}
+            verbs = {"none": ["resumed"], "": []}.get(self.details.get("paused_at", ""), ["paused"])
+            words = [*verbs, *(f"{_word(name)} {_limit(value)}" for name, value in changes.items())]
+            return ", ".join(words) or "unchanged"
+        return _DONE.get(self.action, _word(self.action))
 
 
 class AuditList(msgspec.Struct, frozen=True, gc=False):
@@ -69,6 +83,14 @@ def audit_list(_: Site, request: Request) -> Procedure[Page]:
     items = tuple(map(line, found[:limit]))
     data = AuditList(items, items[-1].id if len(found) > limit else None, about)
     return Page("Audit", data, next={"before": data.before})
+
+
+def _word(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _limit(value: object) -> str:
+    return "no limit" if value == "none" else str(value)
 
 
 def latest(about: str, limit: int = LATEST) -> Procedure[tuple[AuditLine, ...]]:

@@ -257,7 +257,10 @@ def _tabs(site: Site, where: Filter, word: str | None) -> Procedure[tuple[Tab, .
         states = _DEPTHS.get(name)
         jobs = None if depths is None or states is None else sum((depths[each] for each in states), Count(0))
         mine = replace(rest, **given)
-        found.append(Tab(name, write(mine, word), jobs, current=mine == where))
+        # All dead jobs, and not only those that wait for a person.
+        is_wider = name == "dead" and mine == replace(where, caught=False)
+        is_exact = mine == where
+        found.append(Tab(name, write(mine, word), None if is_wider and not is_exact else jobs, is_exact or is_wider))
     return tuple(found)
 
 
@@ -330,7 +333,9 @@ def _facets(
 
 
 def _text(each: JobLine) -> str:
-    return ": ".join(part for part in (each.reason, (each.error or "").strip().partition("\n")[0][:120]) if part)
+    return ": ".join(
+        part for part in (each.task, (each.error or each.reason or "").strip().partition("\n")[0][:120]) if part
+    )
 
 
 def _shares(counts: Counter[str], name: str, where: Filter, word: str | None) -> Iterator[Share]:

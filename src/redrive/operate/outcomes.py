@@ -11,6 +11,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.operate.charts import axes, calendar, plots, sparks
 from redrive.operate.charts.axes import Axis
@@ -22,6 +23,9 @@ from redrive.visible import visible
 
 #: Occurrences of the small strip in a list.
 SMALL: Final = 20
+
+#: Columns for which a strip has room at least.
+NARROWEST: Final = 12
 
 #: Occurrences of a day that a month shows one by one; more are counted.
 EACH: Final = 4
@@ -120,7 +124,14 @@ def strip(latest: Sequence[MonthMark], streak: int, zone: tzinfo, icons: str, ba
     past = latest[::-1]
     sentence = f"Outcomes of the last {len(past)} occurrences: {_words([each.outcome for each in past])}"
     tinted = min(streak, len(past)) / len(past) if streak > 1 else 0.0
-    return plots.strip(_axis(past, zone, base), [_cell(each) for each in past], sentence, icons, streak=tinted)
+    # A column of one or two occurrences would be as wide as the page.
+    ahead = max(0, NARROWEST - len(past))
+    axis, cells = _axis(past, zone, base), [Cell("other", None, "")] * ahead + [_cell(each) for each in past]
+    share = len(past) / len(cells)
+    labels = tuple((1 - share * (1 - part), label) for part, label in axis.labels)
+    paths = axis.paths and ("",) * ahead + axis.paths
+    axis = replace(axis, names=("",) * ahead + axis.names, labels=labels, paths=paths)
+    return plots.strip(axis, cells, sentence, icons, streak=tinted * share)
 
 
 def small(words: Sequence[str]) -> Picture:

@@ -14,7 +14,8 @@ from redrive.app.arguments import checked_text
 from redrive.app.operators.queues import queue_change
 from redrive.app.protocol import Procedure
 from redrive.engine.queue import QueueChange, QueueSettings
-from redrive.operate import history
+from redrive.operate import audit, history
+from redrive.operate.audit import AuditLine
 from redrive.operate.charts.axes import took
 from redrive.operate.exchange import Form, Id, Moved, Page, Refusal, Request, Site, path_to
 from redrive.operate.history import History, Pace
@@ -121,6 +122,7 @@ class QueuePage(msgspec.Struct, frozen=True, gc=False):
         running: the jobs that it runs, the longest first, at most 200.
         next: the jobs that are claimed next, at most ten.
         tasks: what ended of each of its tasks within the span of the charts.
+        acts: what operators last did to it.
         concurrency: attempts at once, in all workers together; None without a limit.
         per_partition: attempts at once of each partition.
         rate: starts within a span, such as ``100/1m``.
@@ -141,6 +143,7 @@ class QueuePage(msgspec.Struct, frozen=True, gc=False):
     next: tuple[NextJob, ...]
     history: History
     tasks: tuple[Pace, ...]
+    acts: tuple[AuditLine, ...]
 
 
 def queue_list(site: Site, request: Request) -> Procedure[Page]:
@@ -183,6 +186,7 @@ def queue(site: Site, request: Request) -> Procedure[Page]:
         ),
         history=past,
         tasks=tasks,
+        acts=(yield from audit.latest(f"queue:{name}")),
     )
     return Page(f"queue {name}", data)
 
