@@ -39,6 +39,7 @@ from redrive.stores.operations import counters, workers
 app = redrive.App(Path(__file__).with_name("url").read_text(), heartbeat_every="200ms", lease_for="15s")
 LATE = redrive.Filter(tag="never")
 HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>\\"'&\\x1b[31m\\u202e" + "w" * 300
+HOSTILE += "\\u05e9\\u05dc\\u05d5\\u05dd\\U0001f98a" * 20
 
 
 @app.task(retry="0")
@@ -83,7 +84,7 @@ def table(url: str, password: str) -> None:
 @app.step
 def pay(order: int, password: str) -> dict[str, str]:
     """Repeat the secret."""
-    return {"token": password, "echo": f"{HOSTILE} {order} {password}"}
+    return {"token": password, "echo": f"{HOSTILE} {order} {password}", "k" * 300: "v"}
 
 
 @app.workflow()
@@ -107,7 +108,7 @@ class Created:
 @payment.start(retry="3 1h")
 def created(event: Created, ctx: redrive.Context) -> None:
     """Fail for odd amounts, and repeat the secret."""
-    ctx.set_data({"token": event.password, "echo": f"{HOSTILE} {event.password}"})
+    ctx.set_data({"token": event.password, "echo": f"{HOSTILE} {event.password}", "k" * 300: "v"})
     if event.amount % 2:
         raise RuntimeError(f"{HOSTILE} {event.password}")
 
@@ -143,6 +144,7 @@ def fill() -> None:
     error = ErrorLine("other", "charge", "ERROR", HOSTILE, HOSTILE, HOSTILE, at, at, 1)
     app.store.run(counters.write_counters(TallyRows((), (), (error,))))
     charge.options(queue="shelf", delay="1d", tags=["many"]).enqueue_many([(number, "x") for number in range(120)])
+    mail.options(queue="q" * 100, delay="1d", tags=["t" * 60], key="k" * 200).enqueue("x" * 400)
     app.close()
 '''.replace("CANARY", repr(CANARY))
 
@@ -151,6 +153,9 @@ DEAD = 14
 
 FLAKY = 17
 """The job of `fill` with three attempts."""
+
+LONG = 146
+"""The job of `fill` with long names."""
 
 USERS = f"""
 [ann]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -20,6 +21,9 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from django.core.handlers.asgi import ASGIHandler
+from django.test import override_settings
+from django.urls import path as route
 from fastapi import FastAPI
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
@@ -27,11 +31,13 @@ import redrive
 from redrive.clock import SystemClock
 from redrive.engine.explain import span
 from redrive.operate.table import ROWS
-from redrive.web import NoAuth, create_app
+from redrive.web import Account, Role, Users, create_app, hash_password
+from redrive.web.django import dashboard
+from tests.contrib.django.project import ready
 from tests.debian import needed
 from tests.selection import ALL
 from tests.web.served import served
-from tests.web.site import DEAD, FLAKY, PASSWORD, Site, sites
+from tests.web.site import DEAD, FLAKY, LONG, PASSWORD, Site, sites
 
 # Chromium has a clock of its own; once it did not close a page for five minutes.
 pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.timeout(180)]
@@ -58,6 +64,19 @@ EXAMPLES = {
 }
 """An address of each page with variable parts in its path."""
 
+HOSTILE = [
+    f"/jobs/{LONG}",
+    f"/queues/{'q' * 100}",
+    "/runs/checkout/order/1?step=1",
+    "/machines/payment/cash/2",
+    f"/find?q={'k' * 200}",
+    f"/jobs?q=tag:{'t' * 60}+-error:{'e' * 300}",
+]
+"""Addresses of pages with long keys, names and texts."""
+
+REFUSED = ["/jobs?q=staet:dead", "/find?q=staet:dead", "/nothing", "/jobs/999999"]
+"""Addresses of refusals."""
+
 PATIENCE = 60_000
 """Milliseconds after which the browser gives up."""
 
@@ -66,6 +85,9 @@ SOON = 4.0
 
 FIRST, SENT, LATER = 190, 110, 20
 """Kilobytes of a page: on a first visit, as they are and as they are sent, and sent on a later one."""
+
+WIDTHS = (195, 390, 720, 1440)
+"""Pixels of a window: of a phone and of a screen, and the halves of these, which are a zoom of 200 %."""
 
 STANDARDS = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
 
@@ -76,7 +98,9 @@ def _pages(*, full: bool) -> list[str]:
     missing = [path for path in paths if "{" in path]
     assert [] == missing, "add an address to EXAMPLES, and its data to tests/web/site.py"
     return (
-        [*paths, "/jobs?q=state:dead", f"/jobs/{FLAKY}"] if full else [p for p in paths if p not in EXAMPLES.values()]
+        [*paths, "/jobs?q=state:dead", f"/jobs/{FLAKY}", *HOSTILE]
+        if full
+        else [p for p in paths if p not in EXAMPLES.values()]
     )
 
 
@@ -187,7 +211,8 @@ def _rows(page: Page) -> list[str]:
 
 def test_no_page_breaks_its_policy_or_its_window(visit: Visit, site: Site):
     """On each page hostile texts run nothing, the strict policy blocks nothing, no other server is asked, and no page
-    is wider than windows of 1280, 390 and 360 pixels: long words are broken, and tables scroll by themselves."""
+    is wider than windows of 1440 and 390 pixels, also at a zoom of 200 %: long words are broken, and tables scroll by
+    themselves."""
     visitor = visit(site)
     page = visitor.open("/")
     wide = {}
@@ -195,9 +220,11 @@ def test_no_page_breaks_its_policy_or_its_window(visit: Visit, site: Site):
         page.goto(path)
         expect(page.locator("#keys")).to_be_visible()
         assert page.evaluate("document.querySelector('script:not([src]), img') === null"), path
-        for width in (390, 360, 1280):
+        for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 800})
-            wide[path, width] = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            wide[path, width] = page.evaluate(
+                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            )
 
     assert [] == visitor.complaints
     assert {} == {place: pixels for place, pixels in wide.items() if pixels > 0}
@@ -250,7 +277,7 @@ def test_every_page_is_accessible(visit: Visit, dashboards: dict[str, Site], nam
     page = visit(dashboards[name], bypass_csp=True).open("/")
     found = []
     looks = [("light", 1280), ("dark", 390)]
-    for number, path in enumerate(_pages(full=name != "empty")):
+    for number, path in enumerate([*_pages(full=name != "empty"), *REFUSED]):
         page.goto(path)
         # All pages have one style sheet, so that `make test` looks at each of them once, in turn wide and narrow.
         for scheme, width in looks if ALL else [looks[number % 2]]:
@@ -803,10 +830,71 @@ def test_other_sites_can_neither_frame_nor_post(visit: Visit, full: Site):
 # -------------------------------------------------------------------------------------------------------------- mounts
 
 
-def test_mounted_dashboards_stay_below_their_prefix(visit: Visit):
-    """Inside another application links, forms, assets and the stream keep the prefix, and the browser asks for no
-    address outside of it."""
-    prefix = "/ops/redrive"
+PREFIX = "/ops/redrive"
+
+
+@contextlib.contextmanager
+def _fastapi(app: redrive.App, auth: Users, place: str) -> Iterator[Any]:
+    outer = FastAPI()
+    outer.mount(place, create_app(app, auth=auth))
+    yield outer
+
+
+@contextlib.contextmanager
+def _django(app: redrive.App, auth: Users, place: str) -> Iterator[Any]:
+    with ThreadPoolExecutor(1) as outside:
+        outside.submit(ready).result()
+    routes = (route(f"{place[1:]}/", dashboard(app, auth=auth)),)
+    with override_settings(ROOT_URLCONF=routes, ALLOWED_HOSTS=["*"]):
+        yield ASGIHandler()
+
+
+def _behind(prefix: str, inner: Any) -> Any:
+    """Serve as uvicorn does with --root-path behind a proxy that removes the prefix."""
+
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        stripped = scope["path"].removeprefix(prefix)
+        await inner({**scope, "root_path": prefix, "path": prefix + stripped}, receive, send)
+
+    return served
+
+
+def _log_in(page: Page) -> None:
+    """Log in, which leads to the page that was asked for."""
+    assert page.url.endswith(f"{PREFIX}/login?next=/jobs")
+    page.fill("[name=name]", "ann")
+    page.fill("[name=password]", PASSWORD)
+    page.press("[name=password]", "Enter")
+    page.wait_for_url(f"**{PREFIX}/jobs")
+    _ready(page)
+
+
+def _cancel_the_first(page: Page) -> str:
+    """Cancel a job by its form, and return the address that follows."""
+    page.click("tbody th a >> text='1'")
+    page.click("button[value=cancel]")
+    page.click("#confirm button[value=yes]")
+    expect(page.locator(".note")).to_have_text("job 1 is cancelled")
+    return page.url
+
+
+def _find(page: Page) -> None:
+    """Search, and change the zone of the times."""
+    page.fill(".find [name=q]", "state:cancelled")
+    page.press(".find [name=q]", "Enter")
+    page.wait_for_url(re.compile(f"{PREFIX}/jobs.q=state%3Acancelled$"))
+    assert ["1"] == _rows(page)
+    page.click(".top .menu summary")
+    page.click("button[value=UTC]")
+    page.wait_for_url(re.compile(f"{PREFIX}/jobs.q=state%3Acancelled$"))
+
+
+@pytest.mark.parametrize("removed", ["", "/ops"])
+@pytest.mark.parametrize("mounted", [_fastapi, _django])
+def test_mounted_dashboards_stay_below_their_prefix(visit: Visit, mounted: Callable[..., Any], removed: str):
+    """Inside another application links, forms, redirects, the login, assets, copies and the stream keep the prefix,
+    forms of other sites are refused, and the browser asks for no address outside of it, also where a proxy removes a
+    part of the prefix."""
     app = redrive.App("memory://")
 
     @app.task
@@ -814,35 +902,46 @@ def test_mounted_dashboards_stay_below_their_prefix(visit: Visit):
         """Do nothing."""
 
     delayed = mail.options(delay="1h")
-    outer = FastAPI()
-    outer.mount(prefix, create_app(app, auth=NoAuth()))
-    with ThreadPoolExecutor(1) as outside, served(outer) as url:
+    users = Users({"ann": Account(Role.OPERATE, hash_password(PASSWORD, salt=bytes(16)))})
+    with (
+        ThreadPoolExecutor(1) as outside,
+        mounted(app, users, PREFIX.removeprefix(removed)) as outer,
+        served(_behind(removed, outer) if removed else outer) as url,
+    ):
         outside.submit(delayed.enqueue).result()
-        visitor = visit(SimpleNamespace(url=url + prefix, users=False))  # type: ignore[arg-type]
-        page = visitor.open(f"{url}{prefix}/")
-        page.click("nav a >> text=Jobs")
-        _ready(page)
+        visitor = visit(SimpleNamespace(url=url, users=False))  # type: ignore[arg-type]
+        visitor.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page = visitor.open(f"{PREFIX}/jobs")
+        asked: list[str] = []
+        page.on("request", lambda sent: asked.append(sent.url))
+        _log_in(page)
         second = outside.submit(delayed.enqueue).result()
         page.wait_for_selector(f"tbody th >> text='{second.id}'")
         links = page.evaluate(
             "[...document.querySelectorAll('[href], [src], [action]')].map("
             "each => each.getAttribute('href') || each.getAttribute('src') || each.getAttribute('action'))"
         )
-        page.click("tbody th a >> text='1'")
-        page.click("button[value=cancel]")
-        page.click("#confirm button[value=yes]")
-        expect(page.locator(".note")).to_have_text("job 1 is cancelled")
-        address = page.url
-        page.fill("[name=q]", "state:cancelled")
-        page.press("[name=q]", "Enter")
-        page.wait_for_url(f"{url}{prefix}/jobs?q=state%3Acancelled")
-        assert ["1"] == _rows(page)
+        page.click(".foot [data-copy]")
+        copied = page.evaluate("navigator.clipboard.readText()")
+        address = _cancel_the_first(page)
+        forged = visitor.context.request.post(
+            f"{PREFIX}/jobs/2", form={"action": "cancel"}, headers={"Origin": "https://evil.example"}
+        )
+        _find(page)
+        # A refresh that is under way when the session ends is refused.
+        complaints = [*visitor.complaints]
+        page.click(".who button")
+        page.wait_for_url(f"**{PREFIX}/login")
         visitor.context.close()  # its stream would keep the server from ending
+    state = app.job(2).state
     app.close()
 
-    assert f"{url}{prefix}/jobs/1" == address
-    assert [] == [link for link in links if not link.startswith((f"{prefix}/", "#", "?"))]
-    assert [] == visitor.complaints
+    assert f"{url}{PREFIX}/jobs/1" == address
+    assert copied.startswith("redrive jobs list")
+    assert (403, "ready") == (forged.status, state)
+    assert [] == [link for link in links if not link.startswith((f"{PREFIX}/", "#", "?"))]
+    assert [] == [each for each in asked if not each.startswith(f"{url}{PREFIX}/")]
+    assert [] == complaints
 
 
 # ------------------------------------------------------------------------------------------ servers that come and go
