@@ -24,13 +24,15 @@ from tests.engine.helpers import NOW, OPERATION
 LATER = NOW + timedelta(seconds=100)
 
 
-def test_a_redrive_means_dead_jobs_that_were_not_caught():
-    """Redrives without a state leave out jobs in other states, and dead jobs that were caught."""
-    dead = Filter(task="a", state=State.DEAD, caught=False, oldest_first=True)
+def test_a_redrive_means_dead_jobs_that_were_neither_caught_nor_skipped():
+    """Redrives without a state leave out jobs in other states, and dead jobs that were dealt with."""
+    dead = Filter(task="a", state=State.DEAD, caught=False, skipped=False, oldest_first=True)
 
     assert dead == scoped(BulkAction.REDRIVE, Filter(task="a"))
     assert replace(dead, task=None) == scoped(BulkAction.REDRIVE, Filter(all=True))
     assert True is scoped(BulkAction.REDRIVE, Filter(caught=True)).caught
+    assert True is scoped(BulkAction.REDRIVE, Filter(skipped=True)).skipped
+    assert None is scoped(BulkAction.REDRIVE, Filter(state=State.CANCELLED)).skipped
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ def test_a_shell_reads_a_name_as_it_is(name: str):
         (Filter(ids=(2, 1)), " 2 1"),
         (Filter(state=State.DEAD, caught=False), " --state dead --not-caught"),
         (Filter(caught=True), " --caught"),
+        (Filter(caught=False, skipped=False), " --not-caught --not-skipped"),
+        (Filter(skipped=True), " --skipped"),
         (
             Filter(task="t", queue="q", hold=Hold.RETRY, reason="TIMEOUT", error="timed out", group="1-a", tag="eu"),
             " --task t --queue q --hold retry --reason TIMEOUT --error 'timed out' --group 1-a --tag eu",

@@ -48,7 +48,11 @@ def test_a_job_that_was_claimed_ahead_is_not_running():
         (replace(DEAD, note=None, error=None), "dead: ERROR"),
         (CAUGHT_BY, "dead: 3 of 3 attempts failed (boom)"),
         (replace(CAUGHT_BY, caught_at=T0), "caught: 3 of 3 attempts failed (boom)"),
-        (replace(DEAD, skipped_at=T0), "dead, and skipped: 3 of 3 attempts failed (boom)"),
+        (replace(DEAD, finished_at=T0, skipped_at=T0), "dead: 3 of 3 attempts failed (boom)"),
+        (
+            replace(DEAD, finished_at=T0, skipped_at=T0 + timedelta(microseconds=1)),
+            "dead, and skipped: 3 of 3 attempts failed (boom)",
+        ),
         (job(), "due since 1m 30s, waiting for a free worker"),
         (job(note="unused"), "due since 1m 30s, waiting for a free worker"),
         (job(hold=Hold.LOST), "due since 1m 30s, waiting for a free worker; its worker was lost"),

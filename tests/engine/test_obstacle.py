@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from msgspec.structs import replace
 
@@ -78,7 +80,7 @@ def test_each_obstacle_has_the_command_that_clears_it(
         (job(state=State.RUNNING, claimed_at=T0), Circumstances(NOW)),
         (job(state=State.SUCCEEDED), Circumstances(NOW)),
         (job(state=State.DEAD, caught_at=T0), Circumstances(NOW)),
-        (job(state=State.DEAD, skipped_at=T0), Circumstances(NOW)),
+        (job(state=State.DEAD, finished_at=T0, skipped_at=T0 + timedelta(microseconds=1)), Circumstances(NOW)),
         (job(state=State.DEAD), caught_by(State.RUNNING)),
         (replace(LATER, hold=Hold.PARKED), Circumstances(NOW)),
     ],

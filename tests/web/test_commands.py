@@ -58,6 +58,8 @@ FILTERS = [
     "state:dead task:charge",
     "state:dead caught:no",
     "caught:yes",
+    "state:dead skipped:no",
+    "skipped:yes",
     "hold:retry",
     "reason:GAVE_UP",
     'error:"no route"',

@@ -22,6 +22,7 @@ from redrive.operate.filters import WORDS, FilterError, parse, write
         ('error:"timed out"  queue:mail', Filter(error="timed out", queue="mail")),
         ("hold:retry reason:TIMEOUT tag:a:b", Filter(hold=Hold.RETRY, reason="TIMEOUT", tag="a:b")),
         ("state:dead caught:no", Filter(state=State.DEAD, caught=False)),
+        ("skipped:yes", Filter(skipped=True)),
     ],
 )
 def test_filters_are_read(text: str, expected: Filter):
@@ -68,6 +69,7 @@ TEXT = st.text(
         queue=st.none() | st.tuples(TEXT, TEXT).map(" ".join),
         error=st.none() | TEXT,
         caught=st.none() | st.booleans(),
+        skipped=st.none() | st.booleans(),
         ids=st.none() | st.lists(st.integers(0, 10**17), min_size=1, max_size=3).map(tuple),
     )
 )

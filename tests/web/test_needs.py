@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,11 @@ def _needs(app: redrive.App) -> list[tuple[str, str, str, str]]:
     """Return the kind, the title, the page and the button of each row."""
     found = Operator(app).read("/overview")["needs"]
     return [(each["check"], each["title"], each["path"], each["action"]) for each in found]
+
+
+def _shown(found: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the ids and the states of a list of jobs."""
+    return [each["id"] for each in found["items"]], [each["standing"] for each in found["items"]]
 
 
 def _work(app: redrive.App) -> None:
@@ -72,7 +78,7 @@ def test_dead_jobs_of_one_cause_lead_to_it(app: redrive.App):
 
 
 def test_skipped_jobs_need_no_person(app: redrive.App):
-    """An operator has decided about them; the row of the others says how many they are, as its page lists them."""
+    """An operator has decided about them; the page of the row does not list them either, and a filter does."""
     charge = app.tasks["charge"]
     jobs = [charge.enqueue(1), charge.enqueue(3), charge.enqueue(5)]
     _work(app)
@@ -80,11 +86,18 @@ def test_skipped_jobs_need_no_person(app: redrive.App):
     for job in jobs[:2]:
         app.store.run(admin.skip(job.id, now=app.now()))
     (row,) = Operator(app).read("/overview")["needs"]
+    listed, skipped, group = (
+        Operator(app).read(path)
+        for path in ("/jobs?q=state:dead+caught:no+skipped:no", "/jobs?q=skipped:yes", "/errors?dead=1")
+    )
     app.store.run(admin.skip(jobs[2].id, now=app.now()))
 
     assert row["title"].startswith("1 job died")
-    assert row["text"].endswith("; 2 more were skipped")
+    assert ([str(jobs[2].id)], ["dead"]) == _shown(listed)
+    assert ([str(job.id) for job in jobs[1::-1]], ["skipped", "skipped"]) == _shown(skipped)
+    assert [1] == [each["dead"]["value"] for each in group["items"]]
     assert [] == _needs(app)
+    assert [] == Operator(app).read("/errors?dead=1")["items"]
 
 
 def test_dead_jobs_of_several_causes_lead_to_all(app: redrive.App):
@@ -110,7 +123,7 @@ def test_queues_that_stand_still_are_a_row_for_each_reason(app: redrive.App):
     _serve(app, "other")
     rows = Operator(app).read("/overview")["needs"]
 
-    assert [("4 queues have no live worker", "/workers"), ("Queue e is paused", "/queues/e")] == [
+    assert [("4 queues have no live worker", "/queues?only=unserved"), ("Queue e is paused", "/queues/e")] == [
         (each["title"], each["path"]) for each in rows[:2]
     ]
     assert ["4 due, the oldest for 0: a, b, c and 1 more", "1 due, the oldest for 0"] == [

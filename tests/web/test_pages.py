@@ -187,6 +187,7 @@ def reader(app: redrive.App) -> Client:
 
 PAGES = [
     "/",
+    "/builds",
     "/health",
     "/jobs",
     "/jobs?q=state:dead",

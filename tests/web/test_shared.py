@@ -64,6 +64,8 @@ FILLED = [
     "/topics/receipts/send/move?to=1",
     "/topics/receipts/send/move?to=2020-01-01T00:00:00Z",
     "/topics/receipts/many",
+    "/topics/receipts/many?span=8h",
+    "/queues?only=unserved",
     "/topics/receipts/many/move?to=2020-01-01T00:00:00Z",
 ]
 """Pages with each of their parameters; `many` has eight shards and dead events."""

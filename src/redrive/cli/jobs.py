@@ -43,6 +43,10 @@ ByCaught = Annotated[
     bool | None,
     typer.Option("--caught/--not-caught", help="Only dead jobs whose catch task has succeeded, or has not."),
 ]
+BySkipped = Annotated[
+    bool | None,
+    typer.Option("--skipped/--not-skipped", help="Only dead jobs that an operator has skipped, or all but those."),
+]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
 
 SELECTING: Final[Mapping[str, Any]] = {
@@ -55,6 +59,7 @@ SELECTING: Final[Mapping[str, Any]] = {
     "hold": ByHold,
     "tag": ByTag,
     "caught": ByCaught,
+    "skipped": BySkipped,
 }
 """The options of commands on jobs that are conditions of a filter."""
 

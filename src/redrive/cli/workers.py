@@ -24,6 +24,12 @@ def list_(app: Target, *, json: AsJson = False) -> None:
     show(app, "workers list", lambda view: text.workers(view, name_of(app)), json=json)
 
 
+@workers.command("builds")
+def builds_(app: Target, *, json: AsJson = False) -> None:
+    """Compare the failures of each task before and after workers began to run the newest build."""
+    show(app, "workers builds", text.builds, json=json)
+
+
 @workers.command("show")
 def show_(
     app: Target, number: Annotated[int, typer.Argument(metavar="ID", help="Id of the worker.")], *, json: AsJson = False

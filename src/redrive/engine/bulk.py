@@ -166,8 +166,8 @@ _STATES: Final[Mapping[BulkAction, frozenset[State]]] = {
 def scoped(action: BulkAction, wanted: Filter) -> Filter:
     """Return a filter that leaves out jobs on which an action has no effect.
 
-    A redrive means dead jobs that were not caught, unless the filter has a state or ids. Raise `ConfigurationError` if
-    the filter has no condition, or only means jobs on which the action has no effect.
+    A redrive means dead jobs that were neither caught nor skipped, unless the filter has a state or ids. Raise
+    `ConfigurationError` if the filter has no condition, or only means jobs on which the action has no effect.
     """
     wanted.check_bulk()
     states = _STATES.get(action)
@@ -180,7 +180,8 @@ def scoped(action: BulkAction, wanted: Filter) -> Filter:
         return replace(wanted, oldest_first=True)
     state = wanted.state or State.DEAD
     caught = False if state is State.DEAD and wanted.caught is None else wanted.caught
-    return replace(wanted, state=state, caught=caught, all=False, oldest_first=True)
+    skipped = False if state is State.DEAD and wanted.skipped is None else wanted.skipped
+    return replace(wanted, state=state, caught=caught, skipped=skipped, all=False, oldest_first=True)
 
 
 def frozen(action: BulkAction, wanted: Filter, bound_id: int, at: datetime) -> Filter:

@@ -13,6 +13,9 @@ from redrive.engine.records import CONDITIONS, Filter
 #: Jobs that the commands on many jobs change at most, unless they are given a limit.
 LIMIT = 1000
 
+# Options without a value, each with an opposite.
+_FLAGS = ("caught", "skipped")
+
 
 def command(verb: str, *places: str, **options: str | bool | None) -> str:
     """Return a command.
@@ -34,7 +37,8 @@ def command(verb: str, *places: str, **options: str | bool | None) -> str:
 def of_jobs(verb: str, app: str, where: Filter, rest: str = "", **options: str | bool | None) -> str:
     """Return a command on the jobs that match a filter; `rest` has the conditions that are no options, as text."""
     given = {name: where.conditions[name] for name in CONDITIONS if name in where.conditions}
-    texts = {name: str(value) for name, value in given.items() if name not in {"ids", "caught"}}
-    caught = {"caught": where.caught is True, "not_caught": where.caught is False}
+    texts = {name: str(value) for name, value in given.items() if name not in {"ids", *_FLAGS}}
+    flags = {name: given.get(name) is True for name in _FLAGS}
+    flags |= {f"not_{name}": given.get(name) is False for name in _FLAGS}
     places = [*map(str, where.ids or ()), *([rest] if rest else [])]
-    return command(verb, app, *places, **texts, **caught, **options)
+    return command(verb, app, *places, **texts, **flags, **options)

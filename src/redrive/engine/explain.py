@@ -130,7 +130,7 @@ _CLEARED: Final[Mapping[Hold, str | None]] = {
 def obstacle(job: JobRecord, around: Circumstances) -> Obstacle | None:
     """Return what keeps a job from running, with what clears it; None if nothing does or no command clears it."""
     standing = around.standing
-    if job.state is State.DEAD and not (job.caught_at or job.skipped_at):
+    if job.state is State.DEAD and not (job.caught_at or job.is_skipped):
         return _dead(job, around)
     if job.state is not State.READY:
         return None
@@ -158,7 +158,7 @@ def _dead(job: JobRecord, around: Circumstances) -> Obstacle | None:
 def _fate(job: JobRecord, catch: CatchJob | None) -> str:
     if job.caught_at:
         return "caught"
-    if job.skipped_at:
+    if job.is_skipped:
         return "dead, and skipped"
     if catch is None:
         return "dead"

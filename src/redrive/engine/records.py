@@ -177,7 +177,8 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
         note: the last decision about the job, as a sentence.
         started_at: start of the first attempt since the job was enqueued or redriven.
         caught_at: when its catch task succeeded.
-        skipped_at: when an operator let the jobs behind it in its ordered partition pass.
+        skipped_at: when the jobs behind it in its ordered partition could pass: when it died, by the rule of its
+            subscription, or later, by an operator; see `is_skipped`.
         failures: failed executions, as the policy counts them.
         parent_id: the dead job that this job catches.
         origin: see `redrive.engine.origin`; None for a job that was enqueued by itself.
@@ -218,6 +219,11 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     policy: Policy
     expires_at: datetime | None = None
     fingerprint: str | None = None
+
+    @property
+    def is_skipped(self) -> bool:
+        """True if it is dead, and an operator has decided to leave it so."""
+        return self.skipped_at is not None and self.finished_at is not None and self.skipped_at > self.finished_at
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
@@ -299,7 +305,7 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
         due: ready, and due now.
         scheduled: ready, due later, not after a failure.
         retrying: ready, due later, after a failure.
-        dead: gave up, and not caught.
+        dead: gave up, and neither caught nor skipped by an operator.
         caught: gave up, and the catch task succeeded.
     """
 
@@ -456,6 +462,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
             search finds no part of them.
         group: jobs with a last failure in the error group of this fingerprint.
         caught: jobs with a catch task that has succeeded (True) or not (False).
+        skipped: dead jobs that an operator has skipped (True), or jobs without those (False).
         tag: jobs with this tag.
         args: jobs with an argument of this value, at any depth, but under no secret key; ``*`` at its beginning or end
             stands for any text.
@@ -495,6 +502,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
     group: str | None = None
     caught: bool | None = None
+    skipped: bool | None = None
     tag: str | None = None
     args: str | None = None
     key: str | None = None
@@ -600,7 +608,7 @@ NO_CONDITIONS = frozenset(
 EXCLUDED = frozenset(_TEXTS) - {"attempts", "took"} | {"state", "hold"}
 
 #: The conditions of a filter that are options of commands on jobs; the filter language has all of them.
-CONDITIONS = ("ids", "state", "task", "queue", "hold", "reason", "error", "group", "caught", "tag")
+CONDITIONS = ("ids", "state", "task", "queue", "hold", "reason", "error", "group", "caught", "skipped", "tag")
 
 
 def _without(given: Iterable[object]) -> tuple[Filter, ...]:

@@ -41,7 +41,7 @@ class ErrorsQuery(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         task: only groups of this task.
-        dead: 1 for groups with dead jobs that were not caught.
+        dead: 1 for groups with dead jobs that were neither caught nor skipped.
         before: where the page begins: the member of this name of the page before it.
         span: 1h, 24h or 7d for the groups that failed within that, those with most failures first.
         limit: of the items of a page, from 1 to 200.
@@ -63,7 +63,7 @@ class GroupLine(msgspec.Struct, frozen=True, gc=False):
         type: the class of the exception; empty if there was none.
         title: the message without what differs from job to job; empty if the arguments of the job are not at hand.
         frame: the place in the code; empty without a traceback.
-        dead: its dead jobs that were not caught.
+        dead: its dead jobs that were neither caught nor skipped.
         failures: of the last 24 hours.
         deaths: of these, the failures after which a job gave up.
         hours: the failures of each of these hours, the present one last.
@@ -256,7 +256,9 @@ def group(site: Site, request: Request) -> Procedure[Page]:
     if not found:
         raise _unknown(site, name)
     sample = 0 if request.query.get("before") else jobs.SAMPLE
-    page = yield from jobs.read(site, request, Filter(state=State.DEAD, caught=False, group=name), sample=sample)
+    page = yield from jobs.read(
+        site, request, Filter(state=State.DEAD, caught=False, skipped=False, group=name), sample=sample
+    )
     failure = yield from job.last_failure(site, found[0].last_job_id)
     shown = line(found[0], state)
     data = GroupPage(state.now, shown, failure, page.facets, page.q, page.items, page.before)

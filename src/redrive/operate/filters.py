@@ -50,6 +50,7 @@ WORDS: Final[Mapping[str, str]] = {
     "attempts": "the number of attempts, such as >3",
     "took": "how long the latest attempt took, such as >10s",
     "caught": "yes or no: whether the catch task of a dead job has succeeded",
+    "skipped": "yes or no: whether an operator has skipped a dead job",
     "id": "a number, or several with commas",
 }
 
@@ -62,11 +63,17 @@ _OPPOSITES: Final[Mapping[str, str]] = {
     "attempts": "another comparison, such as attempts:<=3",
     "took": "another comparison, such as took:<10s",
     "caught": "caught:yes or caught:no",
+    "skipped": "skipped:yes or skipped:no",
     "id": "the other conditions of the jobs that you mean",
 }
 
 # How the value of a word is read; a missing key and a `ValueError` say that it cannot be.
-_READ: Final[Mapping[str, Callable[[str], object]]] = {"state": State, "hold": Hold, "caught": _ANSWERS.__getitem__}
+_READ: Final[Mapping[str, Callable[[str], object]]] = {
+    "state": State,
+    "hold": Hold,
+    "caught": _ANSWERS.__getitem__,
+    "skipped": _ANSWERS.__getitem__,
+}
 
 
 class FilterError(Refusal):

@@ -99,7 +99,7 @@ class Moment(msgspec.Struct, frozen=True, gc=False):
         oldest_seconds: the longest time since which the first due job was due; None if none was due, or not noted.
         later: the largest number of jobs that were not due; None, like those that follow, if it was not noted.
         running: the largest number of running jobs.
-        dead: the largest number of dead jobs that were not caught.
+        dead: the largest number of dead jobs that were neither caught nor skipped.
         p50_seconds: half of the attempts took no longer; None without any.
         p95_seconds: 95 of 100 attempts took no longer.
     """
@@ -298,9 +298,13 @@ class History(msgspec.Struct, frozen=True, gc=False):
         return self._axis(zone).names
 
     def _axis(self, zone: tzinfo) -> Axis:
-        marks = [(each.at, visible(each.build)[:LABEL]) for each in self.builds]
-        width = timedelta(seconds=self.width_seconds)
-        return axes.times([each.at for each in self.moments], width, zone, marks=marks)
+        return axis_of([each.at for each in self.moments], self.width_seconds, self.builds, zone)
+
+
+def axis_of(starts: Sequence[datetime], width_seconds: float, builds: Iterable[BuildStart], zone: tzinfo) -> Axis:
+    """Return the axis of spans of one width, with a mark at the first start of each build."""
+    marks = [(each.at, visible(each.build)[:LABEL]) for each in builds]
+    return axes.times(starts, timedelta(seconds=width_seconds), zone, marks=marks)
 
 
 Past: TypeAlias = tuple[History, dict[str, Pace], tuple[Pace, ...]]

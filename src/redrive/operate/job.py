@@ -314,8 +314,8 @@ def _title(record: JobRecord, lines: Sequence[AttemptLine], held_up: Obstacle | 
         case State.SUCCEEDED:
             return f"It succeeded{f' at attempt {record.attempt}' if record.attempt > 1 else ''}{_in(record, lines)}"
         case State.DEAD:
-            caught = "It gave up and was caught," if record.caught_at else "It gave up"
-            return f"{caught} after {made}{_in(record, lines)}"
+            ended = ", and was caught," if record.caught_at else ", and was skipped," if record.is_skipped else ""
+            return f"It gave up{ended} after {made}{_in(record, lines)}"
         case State.CANCELLED:
             return f"It was cancelled after {made}" if record.attempt else "It was cancelled before it started"
         case State.WAITING:

@@ -228,7 +228,7 @@ def jobs(site: Site, request: Request) -> Procedure[Page]:
 
 _TABS: Final[Mapping[str, Mapping[str, object]]] = {
     "all": {},
-    "dead": {"state": State.DEAD, "caught": False},
+    "dead": {"state": State.DEAD, "caught": False, "skipped": False},
     "retrying": {"hold": Hold.RETRY},
     "running": {"state": State.RUNNING},
     "ready": {"state": State.READY},
@@ -248,7 +248,7 @@ _DEPTHS: Final[Mapping[str, tuple[DepthState, ...]]] = {
 
 def _tabs(site: Site, where: Filter, word: str | None) -> Procedure[tuple[Tab, ...]]:
     """Return a list by state, with the numbers that all viewers share where they are those of the other conditions."""
-    rest = replace(where, state=None, hold=None, caught=None)
+    rest = replace(where, state=None, hold=None, caught=None, skipped=None)
     depths = None
     if word is None and not ({*rest.conditions} - {"queue"}):
         depths = counted((yield from vitals(site)).depths, rest.queue)
@@ -394,6 +394,8 @@ def standing(job: JobRecord, now: datetime) -> str:
     """Return the state of a job in one word."""
     if job.state is State.DEAD and job.caught_at is not None:
         return "caught"
+    if job.is_skipped:
+        return "skipped"
     if job.state is not State.READY:
         return job.state.value
     word = _WORDS.get(job.hold) if job.hold is not None else None

@@ -137,7 +137,7 @@ def overview(site: Site, request: Request) -> Procedure[Page]:
     data = Overview(
         at=found.now + site.shared.age(VITALS),
         read_at=found.now,
-        needs=needs(found, diagnoses, groups[:GROUPS], more=len(groups) > GROUPS),
+        needs=needs(found, diagnoses, groups[:GROUPS], site.app.served(), more=len(groups) > GROUPS),
         fine=sum(each.severity is Severity.OK for each in diagnoses),
         total=load_of(found, None),
         queues=loads(found, past, paces),

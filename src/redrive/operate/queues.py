@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
 
@@ -51,10 +52,30 @@ class QueueAction(Form, frozen=True, gc=False):
     aging: str | UnsetType | None = UNSET
 
 
-class QueueList(msgspec.Struct, frozen=True, gc=False):
-    """All queues.
+class Only(StrEnum):
+    """A reason for which queues need a person."""
+
+    UNSERVED = "unserved"
+    PAUSED = "paused"
+
+
+class QueuesQuery(msgspec.Struct, frozen=True, gc=False):
+    """The parameters of the list of queues.
 
     Attributes:
+        only: ``unserved`` for those with due jobs that no live worker serves, ``paused`` for paused ones with jobs.
+        span: of the charts; by default ``1h``.
+    """
+
+    only: Only | None = None
+    span: history.Span | None = None
+
+
+class QueueList(msgspec.Struct, frozen=True, gc=False):
+    """All queues, or those that need a person for a reason.
+
+    Attributes:
+        only: the reason; None for all queues.
         at: the present instant, by the clock of the database.
         read_at: when they were read; all viewers share it for 10 seconds.
     """
@@ -62,6 +83,7 @@ class QueueList(msgspec.Struct, frozen=True, gc=False):
     at: datetime
     read_at: datetime
     items: tuple[QueueLoad, ...]
+    only: Only | None = None
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
@@ -150,8 +172,11 @@ def queue_list(site: Site, request: Request) -> Procedure[Page]:
     """List the queues."""
     found = yield from vitals(site)
     past, paces, _ = yield from history.read(site, request, found.now)
-    items = loads(found, past, paces, _declared(site))
-    return Page(f"{len(items)} queues", QueueList(found.now + site.shared.age(VITALS), found.now, items))
+    items, only = loads(found, past, paces, _declared(site)), request.choice("only", Only)
+    if only is not None:
+        names = found.unserved if only is Only.UNSERVED else found.stopped
+        items = tuple(each for each in items if each.name in names)
+    return Page(f"{len(items)} queues", QueueList(found.now + site.shared.age(VITALS), found.now, items, only))
 
 
 def queue(site: Site, request: Request) -> Procedure[Page]:

@@ -261,7 +261,7 @@ class CronPage(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="cro
         past: the decided occurrences, the latest first.
         latest: those of which the outcomes are summed up, at most 60.
         month: a month of its occurrences; None if this version cannot read its pattern.
-        dead_q: the filter of its dead jobs that were not caught.
+        dead_q: the filter of its dead jobs that were neither caught nor skipped.
         acts: what operators last did to it.
         before: the parameter ``before`` of the next page; None on the last page.
         remedy: the command that ends its pause; None if it is not paused.
@@ -510,7 +510,7 @@ def _cron(site: Site, seen: ScheduleView, request: Request, at: datetime) -> Pro
         ),
         before=past[-1].occurs_at.isoformat() if len(found) > limit else None,
         remedy=seen.remedy(site.reference),
-        dead_q=write(Filter(state=State.DEAD, caught=False, schedule=seen.name)),
+        dead_q=write(Filter(state=State.DEAD, caught=False, skipped=False, schedule=seen.name)),
         acts=(yield from audit.latest(f"schedule:{seen.name}")),
     )
     number = data.line.outcomes.deaths_in_row if data.line.outcomes is not None else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, tzinfo
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
 
@@ -12,8 +12,12 @@ import msgspec
 from redrive.app.protocol import Procedure
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Count
-from redrive.engine.topics import DeliveryRecord, Position
+from redrive.engine.topics import DeliveryRecord, Position, task_name
+from redrive.operate import history
 from redrive.operate import topic_words as words
+from redrive.operate.charts import plots
+from redrive.operate.charts.axes import Axis, took
+from redrive.operate.charts.svg import Picture
 from redrive.operate.exchange import (
     LARGEST_ID,
     Form,
@@ -27,6 +31,7 @@ from redrive.operate.exchange import (
     path_to,
     whole_number,
 )
+from redrive.operate.history import SPANS, BuildStart, Span
 from redrive.operate.topics import (
     SHOWN,
     DeliveryLine,
@@ -37,7 +42,7 @@ from redrive.operate.topics import (
     shown_of,
     subscription_line,
 )
-from redrive.stores.operations import jobs
+from redrive.stores.operations import counters, jobs
 from redrive.stores.operations.admin import BulkResult
 from redrive.stores.operations.topics import lag, subscriptions
 from redrive.stores.operations.topics.lag import SubscriptionStatus
@@ -120,11 +125,61 @@ class MovePage(msgspec.Struct, frozen=True, gc=False):
     epoch: int
 
 
+class LagMoment(msgspec.Struct, frozen=True, gc=False):
+    """A part of the time that a chart shows.
+
+    Attributes:
+        at: its beginning.
+        lag: the largest number of events that were not finished; None if it was not noted.
+        oldest_seconds: the longest time since which the first of these was published; None if it was not noted.
+    """
+
+    at: datetime
+    lag: Count | None
+    oldest_seconds: float | None
+
+
+class PastLags(msgspec.Struct, frozen=True, gc=False):
+    """The lag of a subscription over time, which a worker notes once a minute.
+
+    Attributes:
+        width_seconds: the width of a part.
+        builds: that workers began to run within the span, the first one first.
+    """
+
+    span: Span
+    width_seconds: float
+    moments: tuple[LagMoment, ...]
+    builds: tuple[BuildStart, ...]
+
+    def lag(self, zone: tzinfo) -> Picture:
+        """Draw the number of events that were not finished."""
+        values = [None if each.lag is None else each.lag.value for each in self.moments]
+        most = max((each for each in values if each is not None), default=0)
+        sentence = f"Events that were not finished, in the last {self.span}: at most {most:,}"
+        return plots.area(self._axis(zone), "due", values, sentence)
+
+    def oldest(self, zone: tzinfo) -> Picture:
+        """Draw the time since which the first of these was published."""
+        values = [each.oldest_seconds for each in self.moments]
+        longest = max((each for each in values if each is not None), default=0.0)
+        sentence = f"Age of the first event that was not finished, in the last {self.span}: at most {took(longest)}"
+        return plots.area(self._axis(zone), "waiting", values, sentence, scale=plots.spans(longest))
+
+    def times(self, zone: tzinfo) -> tuple[str, ...]:
+        """Return when each part begins, in words."""
+        return self._axis(zone).names
+
+    def _axis(self, zone: tzinfo) -> Axis:
+        return history.axis_of([each.at for each in self.moments], self.width_seconds, self.builds, zone)
+
+
 class SubscriptionPage(msgspec.Struct, frozen=True, gc=False):
     """A subscription.
 
     Attributes:
         at: when it was read, by the clock of the database.
+        past: its lag over time.
         types: of events that it takes; None for all.
         after_dead: the effect of a dead event on those behind it: ``continue`` or ``hold``.
         behind: events that were deleted before it had read them.
@@ -136,6 +191,7 @@ class SubscriptionPage(msgspec.Struct, frozen=True, gc=False):
 
     at: datetime
     subscription: SubscriptionLine
+    past: PastLags
     types: tuple[str, ...] | None
     after_dead: str
     behind: int
@@ -149,7 +205,9 @@ class SubscriptionPage(msgspec.Struct, frozen=True, gc=False):
 def subscription(site: Site, request: Request) -> Procedure[Page]:
     """Show one subscription."""
     topic, name = _place(request)
-    status = yield from _status(site, topic, name)
+    span = request.choice("span", Span) or Span.HOUR
+    past: counters.PastLags = yield counters.past_lags(task_name(topic, name), *SPANS[span], now=site.app.now())
+    status = yield from _status(topic, name, past.now)
     dead = status.dead[:SHOWN]
     failed = (*held_by(status), *dead)
     shown = shown_of(site, failed, (yield jobs.documents({each.id: None for each in failed})))
@@ -157,6 +215,7 @@ def subscription(site: Site, request: Request) -> Procedure[Page]:
     data = SubscriptionPage(
         at=status.at,
         subscription=subscription_line(status, shown),
+        past=_past(span, past),
         types=known.types,
         after_dead=known.dead.value,
         behind=known.behind,
@@ -178,6 +237,20 @@ def subscription(site: Site, request: Request) -> Procedure[Page]:
     return Page(f"({data.subscription.lag} behind) {known.task}", data)
 
 
+def _past(span: Span, found: counters.PastLags) -> PastLags:
+    whole, width = SPANS[span]
+    starts = (found.since + width * number for number in range(whole // width))
+    builds = tuple(BuildStart(*each) for each in found.builds)
+    return PastLags(span, width.total_seconds(), tuple(_moment(each, found) for each in starts), builds)
+
+
+def _moment(at: datetime, found: counters.PastLags) -> LagMoment:
+    if at not in found.lags:
+        return LagMoment(at, None, None)
+    lag, age = found.lags[at]
+    return LagMoment(at, count(lag), 0.0 if age is None else age.total_seconds())
+
+
 def preview_move(_: Site, request: Request) -> Procedure[Page]:
     """Show the effect of a move before it is made."""
     topic, name = _place(request)
@@ -191,8 +264,8 @@ def _place(request: Request) -> tuple[str, str]:
     return request.places["topic"], request.places["subscription"]
 
 
-def _status(site: Site, topic: str, name: str) -> Procedure[SubscriptionStatus]:
-    found: tuple[SubscriptionStatus, ...] = yield lag.status(topic, name, now=site.app.now())
+def _status(topic: str, name: str, now: datetime | None) -> Procedure[SubscriptionStatus]:
+    found: tuple[SubscriptionStatus, ...] = yield lag.status(topic, name, now=now)
     if not found:
         raise subscriptions.unknown(topic, name)
     return found[0]
@@ -223,7 +296,7 @@ def _actions(status: SubscriptionStatus) -> tuple[str, ...]:
 def act(site: Site, request: Request) -> Procedure[Moved]:
     """Pause, resume or move a subscription, skip an event, or redrive dead ones, if it is as the page showed it."""
     topic, name = _place(request)
-    status = yield from _status(site, topic, name)
+    status = yield from _status(topic, name, site.app.now())
     _check_seen(status, request.form)
     action = request.action(_actions(status), status.subscription.task)
     handle, actor, now = site.app.topics.subscription(topic, name), request.actor, site.app.now()

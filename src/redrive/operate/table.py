@@ -33,6 +33,7 @@ from redrive.errors import ConfigurationError
 from redrive.operate import (
     audit,
     autoscale,
+    builds,
     calendar,
     errors,
     find,
@@ -110,7 +111,14 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 
 # The sections of pages that are not named like them.
-_SECTIONS: Final = {"": "Overview", "find": "Jobs", "health": "Checks", "autoscale": "Queues", "problems": ""}
+_SECTIONS: Final = {
+    "": "Overview",
+    "find": "Jobs",
+    "health": "Checks",
+    "autoscale": "Queues",
+    "builds": "Workers",
+    "problems": "",
+}
 
 
 def _view(  # noqa: PLR0917 - the columns of a row
@@ -161,7 +169,7 @@ ROWS: Final = (
         queues.queue_list,
         "queues.html",
         queues.QueueList,
-        history.HistoryQuery,
+        queues.QueuesQuery,
         items="items",
     ),
     _view("queues show", "/queues/{name:path}", queues.queue, "queue.html", queues.QueuePage, history.HistoryQuery),
@@ -184,6 +192,7 @@ ROWS: Final = (
         history.HistoryQuery,
         items="items",
     ),
+    _view("workers builds", "/builds", builds.builds, "builds.html", builds.BuildsPage),
     _view("workers show", "/workers/{id}", workers.worker, "worker.html", workers.WorkerPage, Newest),
     _view("runs list", "/runs", runs.run_list, "runs.html", runs.RunList, runs.RunsQuery, items="items"),
     _view("runs show", "/runs/{workflow}/{run:path}", run.run, "run.html", run.RunPage),
@@ -219,6 +228,7 @@ ROWS: Final = (
         subscription.subscription,
         "subscription.html",
         subscription.SubscriptionPage,
+        history.HistoryQuery,
     ),
     _action(
         "topics pause, topics resume, topics move, topics skip, topics redrive",

@@ -25,9 +25,10 @@ from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Outcome, Succeeded
 from redrive.engine.records import Filter
 from redrive.errors import ConfigurationError
-from redrive.stores.operations import admin, audit, counters, queues, retention
+from redrive.stores.operations import admin, audit, counters, queues, retention, workers
 from redrive.stores.operations.queues import DepthState
 from tests.stores.helpers import FATAL, T0, Harness, failed, new, seconds
+from tests.stores.topics import Reader, publish
 
 TEN = timedelta(minutes=10)
 
@@ -127,6 +128,51 @@ def test_old_sums_are_rolled_up(store: Harness):
     store.now += timedelta(days=8)
     assert T0 + HOUR == store.do(counters.roll_up(1, EPOCH, now=store.now))
     assert [(T0, "default", "send", 120, 120)] == read(store, timedelta(days=9), HOUR)[:1]
+
+
+def test_both_sides_of_a_change_are_added_up(store: Harness):
+    """Rows of known workers are on their side, others on that of their time, and those in between on none."""
+    late = T0 + MINUTE * 30
+    write(store, *(sums(at, worker, number) for at, worker, number in [
+        (T0, 1, 1), (late, 1, 10), (T0, 2, 100), (late, 2, 1000), (T0, 3, 10_000),
+        (T0, ROLLED, 2), (T0 + TEN, ROLLED, 20), (late, ROLLED, 200), (T0 - TEN, 1, 5), (late + TEN, 2, 5),
+    ]))  # fmt: skip
+    write(store, sums(late, 2, 7, task="print"))
+    sides = counters.Sides(T0, late, T0 + TEN, T0 + MINUTE * 20, [1], [2], [3])
+
+    assert [("print", True, 7, 1), ("send", False, 13, 3), ("send", True, 1300, 3)] == sorted(
+        (each.task, each.is_after, each.succeeded, each.retried) for each in store.do(counters.compared(sides))
+    )
+
+
+def test_the_lag_of_a_subscription_is_noted_once_a_minute(store: Harness):
+    """The worker that notes the depths notes the lags too, also of a subscription without deliveries."""
+    reader = Reader(store)
+    publish(store, 1, 2)
+    store.wait(30)
+    store.do(counters.note_depths(now=store.now))
+    publish(store, 3)
+    store.do(counters.note_depths(now=store.now))
+    store.wait(60)
+    store.do(counters.note_depths(now=store.now))
+    store.do(workers.register("w", concurrency=1, lease_for=seconds(9), build="1.0", now=store.now))
+    noted = store.do(counters.past_lags("pay.log", HOUR, MINUTE, now=store.now))
+    wide = store.do(counters.past_lags("pay.log", HOUR, TEN, now=store.now))
+
+    assert {T0: (2, seconds(30)), T0 + MINUTE: (3, seconds(90))} == noted.lags
+    assert (T0 + MINUTE * 2 - HOUR, (("1.0", store.now),), store.now) == (noted.since, noted.builds, noted.now)
+    assert ({T0: (3, seconds(90))}, T0 + TEN - HOUR) == (wide.lags, wide.since)
+    assert {} == store.do(counters.past_lags("pay.other", HOUR, MINUTE, now=store.now)).lags
+    assert {} == store.do(counters.past_lags("pay.log", HOUR, MINUTE)).lags
+    assert reader.status.lag.events == 3
+
+
+def test_a_subscription_that_has_read_all_has_no_lag(store: Harness):
+    """It is noted as zero, which is no gap of the chart."""
+    Reader(store)
+    store.do(counters.note_depths(now=store.now))
+
+    assert {T0: (0, None)} == store.do(counters.past_lags("pay.log", HOUR, MINUTE, now=store.now)).lags
 
 
 def test_two_roll_ups_of_a_span_count_nothing_twice(shared: Harness):

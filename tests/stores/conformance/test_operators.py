@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 from msgspec import UNSET
@@ -48,12 +50,13 @@ def test_the_log_is_read_in_pages(store: Harness):
 
 
 def test_a_dead_job_is_skipped_once(store: Harness):
-    """Skipping stamps a dead job; skipped or caught jobs stay unchanged, jobs that are not dead are refused."""
+    """Skipping stamps a dead job later than its death; skipped or caught ones stay, and those not dead are refused."""
     dead, caught = store.dead(), store.dead(new(retry="0 catch mend"))
     store.end(store.take())
 
     assert [True, False, False] == [store.do(admin.skip(n, actor="ann", now=store.now)) for n in (dead, dead, caught)]
-    assert (store.now, None) == (store.job(dead).skipped_at, store.job(caught).skipped_at)
+    assert (store.now + timedelta.resolution, None) == (store.job(dead).skipped_at, store.job(caught).skipped_at)
+    assert (True, False) == (store.job(dead).is_skipped, store.job(caught).is_skipped)
     assert [("ann", "skip", [dead])] == log(store)
     with pytest.raises(IllegalMove):
         store.do(admin.skip(store.put(), now=store.now))

@@ -329,6 +329,31 @@ def test_a_dead_event_holds_its_key_if_the_subscription_says_so(store: Harness, 
         assert ("key:a",) == store.do(feed.free(reader.record, ["key:a"]))
 
 
+@pytest.mark.parametrize("by_job", [True, False])
+def test_an_event_that_a_rule_has_passed_is_a_problem_until_an_operator_decides(store: Harness, *, by_job: bool):
+    """It counts as dead although it holds no others; one that an operator has skipped does not."""
+    publish(store, 1, key="a")
+    reader = Reader(store, Order.KEY, dead=Dead.CONTINUE)
+    (first,) = reader.read()
+    fatal = failed("no", permanent="no", reason="GAVE_UP")
+    reader.turn(first.id, diverted=(reader.job(first, None if by_job else fatal),))
+    if by_job:
+        (claim,) = store.claimed(1, tasks=["pay.log"]).claims
+        store.end(claim, fatal)
+    (dead,) = reader.status.dead
+    job = store.do(jobs.get(dead.id))
+    before = (reader.status.lag.dead, [each.id for each in store.do(admin.select(_DEAD, now=store.now))])
+    skipped = [store.do(admin.skip(job.id, now=store.now)) for _ in range(2)]
+    after = (reader.status.lag.dead, [each.id for each in store.do(admin.select(_DEAD, now=store.now))])
+
+    assert ((job.finished_at, False), (1, [job.id])) == ((job.skipped_at, job.is_skipped), before)
+    assert ([True, False], (0, [])) == (skipped, after)
+    assert [job.id] == [each.id for each in store.do(admin.select(Filter(skipped=True), now=store.now))]
+
+
+_DEAD = Filter(state=State.DEAD, caught=False, skipped=False)
+
+
 def test_a_skipped_event_is_dead_with_its_last_error(store: Harness):
     """End a delivery as dead, keep its error, and refuse to skip where none holds others."""
     publish(store, 1)
@@ -338,7 +363,8 @@ def test_a_skipped_event_is_dead_with_its_last_error(store: Harness):
     held = store.do(subscriptions.skip("pay", "log", actor="ada", now=store.now))
     job = store.do(jobs.get(held.id))
 
-    assert (State.DEAD, "boom", "skipped by ada") == (job.state, job.error, job.note)
+    assert (State.DEAD, "boom", "skipped by ada", True) == (job.state, job.error, job.note, job.is_skipped)
+    assert 0 == reader.status.lag.dead
     with pytest.raises(IllegalMove, match=r"no event holds pay\.log"):
         store.do(subscriptions.skip("pay", "log", now=store.now))
 

@@ -56,6 +56,28 @@ def test_builds_are_kept_with_their_first_start(store: Harness):
     assert ["2.0"] == [each.build for each in store.do(workers.builds(T0 + seconds(1)))]
 
 
+def test_workers_with_a_build_are_read_after_they_have_left(store: Harness):
+    """The latest start comes first; a worker without a build is left out."""
+    numbers = []
+    for build in ("1.0", None, "2.0"):
+        tasks = {"send"} if build == "2.0" else None
+        numbers.append(
+            store.do(
+                workers.register("w", concurrency=1, lease_for=seconds(15), build=build, tasks=tasks, now=store.now)
+            )
+        )
+        store.wait(10)
+    store.leave(numbers[0])
+
+    assert [
+        (numbers[2], "2.0", ("send",), T0 + seconds(20), T0 + seconds(35), True),
+        (numbers[0], "1.0", None, T0, store.now, False),
+    ] == [
+        (each.id, each.build, each.tasks, each.started_at, each.ended_at, each.is_present)
+        for each in store.do(workers.begun())
+    ]
+
+
 def test_builds_that_no_worker_has_are_forgotten_with_the_counters(store: Harness):
     """As long as a worker is listed, its build is."""
     first, second = (

@@ -57,6 +57,7 @@ def test_a_filter_becomes_parameters():
         "error": "e",
         "group": None,
         "caught": True,
+        "skipped": None,
         "tag": None,
         "finished_before": None,
         "refreshes": True,

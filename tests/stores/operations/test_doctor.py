@@ -316,8 +316,8 @@ def test_stuck_catches_and_dead_jobs_are_examined():
          "redrive jobs show shop:app 8 has the error; repair recover, then redrive jobs retry shop:app 8"),
     ] == found("catches", catches=(stuck,))  # fmt: skip
     assert [] == found("dead", depths=(Depth("mail", DepthState.SKIPPED, 1, None),))
-    assert ["queue 'mail' has 1 job that gave up and was not caught",
-            "queue 'slow' has 10,000+ jobs that gave up and were not caught"] == [
+    assert ["queue 'mail' has 1 job that gave up and was neither caught nor skipped",
+            "queue 'slow' has 10,000+ jobs that gave up and were neither caught nor skipped"] == [
         text for _, text, _ in found("dead", depths=dead)
     ]  # fmt: skip
 

@@ -268,7 +268,12 @@ class SubscriptionHandle:
 
     def _dead(self, limit: int) -> Filter:
         return Filter(
-            state=State.DEAD, task=topics.task_name(*self._where), caught=False, oldest_first=True, limit=limit
+            state=State.DEAD,
+            task=topics.task_name(*self._where),
+            caught=False,
+            skipped=False,
+            oldest_first=True,
+            limit=limit,
         )
 
     def reshard(self, shards: int, *, actor: str | None = None) -> topics.SubscriptionRecord:

@@ -35,5 +35,5 @@ def group(view: GroupPage, app: str) -> None:
         say(f"muted {utc(each.muted_at)}, {end}")
     say(f"dead now: {each.dead}")
     if each.dead.value:
-        say(command("jobs list", app, state="dead", group=each.id, not_caught=True))
+        say(command("jobs list", app, state="dead", group=each.id, not_caught=True, not_skipped=True))
         say(command("jobs redrive", app, group=each.id, rate="100/s"))

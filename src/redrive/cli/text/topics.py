@@ -67,7 +67,7 @@ def _dead(view: SubscriptionPage, app: str) -> None:
             say(each.words)
     if known.dead.value > DEAD_SHOWN:
         task = f"{known.topic}.{known.name}"
-        listed = command("jobs list", app, task=task, state="dead", not_caught=True, limit="1000")
+        listed = command("jobs list", app, task=task, state="dead", not_caught=True, not_skipped=True, limit="1000")
         say(f"these are the latest {DEAD_SHOWN}; all: {listed}")
 
 

@@ -8,6 +8,7 @@ from redrive.cli.screen import Grid, say, utc
 from redrive.cli.text.jobs import jobs
 from redrive.engine.commands import command
 from redrive.engine.explain import span
+from redrive.operate.builds import BuildsPage
 from redrive.operate.jobs import JobList
 from redrive.operate.workers import WorkerLine, WorkerList, WorkerPage
 
@@ -44,6 +45,33 @@ def worker(view: WorkerPage, app: str) -> None:
     if view.running:
         jobs(JobList("", items=view.running))
     say(f"all jobs that it had: {command('jobs list', app, view.q)}")
+
+
+def builds(view: BuildsPage) -> None:
+    """Print what failed before and after the newest build."""
+    if view.build is None or view.since is None:
+        say("no worker that has a task of this code says which build it runs: give `redrive worker --build`")
+        return
+    again = "again " if view.is_back else ""
+    say(f"build {view.build} runs {again}since {utc(view.since)}, after {view.before or 'code of an unknown build'}")
+    for other in view.others:
+        number = "1 live worker runs" if other.workers == 1 else f"{other.workers} live workers run"
+        say(f"{number} build {other.build}: both run side by side, and attempts count for the build of their worker")
+    if view.unclear_until is not None:
+        say(f"attempts until {utc(view.unclear_until)} are left out: both builds were running")
+    if not view.items:
+        say("no attempt has ended that can be compared")
+        return
+    table = Grid("task", "before", "failed", "after", "failed", "difference")
+    for each in view.items:
+        before, after = each.before, each.after
+        counts = (f"{before.ended:,}", _share(before.failing), f"{after.ended:,}", _share(after.failing))
+        table.add(each.task, *counts, "-" if each.difference is None else f"{each.difference:+.1f} points")
+    table.show()
+
+
+def _share(percent: float | None) -> str:
+    return "-" if percent is None else f"{percent:.1f} %"
 
 
 def _oldest(worker: WorkerLine) -> str:

@@ -184,8 +184,8 @@ def _found(inside: _Inside, rows: Sequence[JobRecord]) -> Statements[list[JobRec
 
 # The conditions of a filter that a statement takes as they are.
 _SAME = (
-    "state", "task", "queue", "hold", "reason", "error", "group", "caught", "tag", "key", "partition", "schedule",
-    "since", "until", "finished_before", "after_id", "before_id", "oldest_first",
+    "state", "task", "queue", "hold", "reason", "error", "group", "caught", "skipped", "tag", "key", "partition",
+    "schedule", "since", "until", "finished_before", "after_id", "before_id", "oldest_first",
 )  # fmt: skip
 
 # Those of which a statement takes the values that a job must not have.
@@ -197,7 +197,7 @@ _NARROW = ("key", "partition", "schedule", "worker", "since", "until", "attempts
 
 def _params(wanted: Filter, *, restarting: bool = False, now: datetime | None = None) -> Statements[dict[str, object]]:
     """Return the parameters of the statements that select jobs."""
-    asks_for_dead = restarting or wanted.state is State.DEAD or wanted.caught is not None
+    asks_for_dead = restarting or wanted.state is State.DEAD or wanted.caught is not None or wanted.skipped
     names_them = wanted.refreshes or wanted.ids is not None or wanted.schedule is not None
     params: dict[str, object] = {name: getattr(wanted, name) for name in _SAME}
     params |= {

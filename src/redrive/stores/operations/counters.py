@@ -19,13 +19,18 @@ from redrive.errors import ConfigurationError
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.queues import MOST, Depth, DepthState, read_depths
+from redrive.stores.operations.topics.lag import read_lags
 from redrive.stores.query import Query, Statements, reads, writes
 
 _EMPTY: Final[Mapping[str, object]] = {
     **dict.fromkeys(("due", "later", "running", "waiting", "dead"), 0),
     "oldest_for": None,
     "due_capped": False,
+    "lag": None,
+    "lag_for": None,
 }
+
+_NOTHING: Final = timedelta(0)
 
 #: The time for which `groups` returns failures by hour.
 HOURS = timedelta(hours=24)
@@ -50,7 +55,7 @@ class PastDepth(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         due_capped: True if there may have been more due jobs, since a count had reached its limit.
-        dead: those that were not caught.
+        dead: those that were neither caught nor skipped.
     """
 
     at: datetime
@@ -120,7 +125,7 @@ class NotedDepths(msgspec.Struct, frozen=True, gc=False):
 
 @writes
 def note_depths(*, now: datetime | None = None) -> Statements[NotedDepths]:
-    """Write the depths of the queues for this minute, if no other worker has."""
+    """Write the depths of the queues and the lags of subscriptions for this minute, if no other worker has."""
     at = yield from instant(now)
     minute = counters.floor(at, counters.MINUTE)
     found: tuple[Depth, ...] = ()
@@ -136,6 +141,10 @@ def note_depths(*, now: datetime | None = None) -> Statements[NotedDepths]:
                 row["due_capped"] = each.is_capped
             if each.oldest_at is not None:
                 row["oldest_for"] = at - each.oldest_at
+        for task, lag in (yield from read_lags()).items():
+            row = rows.setdefault(task, {**_EMPTY, "at": minute, "queue": task})
+            row["lag"] = lag.events
+            row["lag_for"] = None if lag.oldest_at is None else max(at - lag.oldest_at, _NOTHING)
         if rows:
             yield Query("depths_put", many=list(rows.values()))
     return NotedDepths(at, minute + counters.MINUTE - at, found)
@@ -163,6 +172,95 @@ def throughput(
         else:
             tries[row.place] = row.jobs
     return Throughput(at, since, tuple(sums), dict(took), dict(took_in), tries, tuple(depths))
+
+
+class Sides(msgspec.Struct, frozen=True, gc=False):
+    """The two sides of a comparison.
+
+    A row of a worker that is named belongs to the side of the worker, and one of another worker, or of several
+    together, to that of its time.
+
+    Attributes:
+        begin: of all rows that count, and ``until`` their end.
+        before_until: rows of others are before if they begin earlier, and after if they begin at ``after_from`` or
+            later; those between are left out.
+        before: workers.
+        after: workers.
+        others: workers whose rows are left out.
+    """
+
+    begin: datetime
+    until: datetime
+    before_until: datetime
+    after_from: datetime
+    before: Sequence[int]
+    after: Sequence[int]
+    others: Sequence[int]
+
+
+class TaskSums(msgspec.Struct, frozen=True, gc=False):
+    """The ended attempts of a task on one side of a comparison."""
+
+    task: str
+    is_after: bool
+    succeeded: int
+    retried: int
+    died: int
+    snoozed: int
+    cancelled: int
+
+
+@reads
+def compared(sides: Sides) -> Statements[tuple[TaskSums, ...]]:
+    """Return the ended attempts of each task on both sides of a comparison."""
+    return tuple((yield Query("minutes_compared", asdict(sides), into=TaskSums)))
+
+
+class LagRow(msgspec.Struct, frozen=True, gc=False):
+    """A row of the query ``lag_past``: the present instant, a build, or the lag within a part of the span."""
+
+    kind: str
+    at: datetime
+    build: str | None
+    lag: int | None
+    lag_for: timedelta | None
+
+
+class PastLags(msgspec.Struct, frozen=True, gc=False):
+    """What `past_lags` returns.
+
+    Attributes:
+        since: the beginning of the first part of the span.
+        lags: by the beginning of a part: the largest number of events that were not finished, and the longest time
+            since which the first of them was published.
+        builds: that workers began to run within the span, with their first starts.
+    """
+
+    now: datetime
+    since: datetime
+    lags: dict[datetime, tuple[int, timedelta | None]]
+    builds: tuple[tuple[str, datetime], ...]
+
+
+@reads
+def past_lags(task: str, span: timedelta, width: timedelta, *, now: datetime | None = None) -> Statements[PastLags]:
+    """Return the lag of a subscription within the last ``span``, in parts of ``width``.
+
+    Args:
+        task: that of its deliveries.
+        span: until now.
+        width: of a part.
+        now: by default the present instant.
+    """
+    params = {"queue": task, "span": span, "width": width, "now": now}
+    rows: Sequence[LagRow] = yield Query("lag_past", params, into=LagRow)
+    at = next(each.at for each in rows if each.kind == "clock")
+    return PastLags(
+        at,
+        counters.floor(at, width) - span + width,
+        {each.at: (each.lag, each.lag_for) for each in rows if each.lag is not None},
+        tuple((each.build, each.at) for each in rows if each.build is not None),
+    )
 
 
 def _no_buckets() -> list[int]:
@@ -217,7 +315,7 @@ class ErrorGroup(counters.ErrorLine, gc=False):
     """An error group with its last 24 hours.
 
     Attributes:
-        dead: the number of its dead jobs that were not caught, at most 10,000.
+        dead: the number of its dead jobs that were neither caught nor skipped, at most 10,000.
         hours: the failures of each hour, the present one last.
         deaths: the failures after which a job gave up.
         muted_at: when it was muted; None if it was not.
@@ -296,7 +394,7 @@ def failed_within(
     Args:
         span: until now; it begins with a whole hour, that is up to an hour earlier.
         task: only those of a task.
-        dead: only those with dead jobs that were not caught.
+        dead: only those with dead jobs that were neither caught nor skipped.
         limit: the number of groups.
         now: by default the present instant.
     """
@@ -328,7 +426,7 @@ def groups(
     Args:
         fingerprint: only this one.
         task: only those of a task.
-        dead: only those with dead jobs that were not caught.
+        dead: only those with dead jobs that were neither caught nor skipped.
         unmuted: only those that are not muted.
         before: the last failure and the fingerprint of the last group of the page before; see `read_place`.
         limit: the number of groups.

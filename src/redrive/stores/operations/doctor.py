@@ -398,14 +398,19 @@ def queues(found: Vitals, app: str) -> Iterator[Diagnosis]:
             yield Diagnosis("queues", Severity.NOTE, text, advice)
 
 
-def _tasks(found: Vitals, tasks: Collection[str], app: str) -> Iterator[Diagnosis]:
-    lacking: dict[str, list[str]] = defaultdict(list)
+def lacking(found: Vitals, tasks: Collection[str]) -> dict[str, list[str]]:
+    """Return the queues with ready jobs of each task that no worker of the queue has."""
+    names: dict[str, list[str]] = defaultdict(list)
     for queue, task in found.lanes:
         serving = [worker for worker in found.alive if worker.serves(queue)]
         # Without a worker of the queue, which is a finding of its own, the present code stands for it.
         if not (any(worker.serves(queue, task) for worker in serving) if serving else task in tasks):
-            lacking[task].append(queue)
-    for task, queues in sorted(lacking.items()):
+            names[task].append(queue)
+    return names
+
+
+def _tasks(found: Vitals, tasks: Collection[str], app: str) -> Iterator[Diagnosis]:
+    for task, queues in sorted(lacking(found, tasks).items()):
         place = f"queue {queues[0]!r}" if len(queues) == 1 else f"queues {', '.join(map(repr, queues))}"
         if task in tasks:
             text = f"no live worker of {place} has the task {task!r}, which has waiting jobs"
@@ -460,8 +465,13 @@ def _held(found: Vitals, app: str) -> Iterator[Diagnosis]:
         yield Diagnosis("held", Severity.PROBLEM, text, advice)
 
 
+def unreadable_in_order(found: Vitals) -> list[UnreadableJobs]:
+    """Return the jobs that no worker can read in the order of their findings."""
+    return sorted(found.unreadable, key=lambda each: (each.task, each.hold))
+
+
 def _unreadable(found: Vitals, app: str) -> Iterator[Diagnosis]:
-    for each in sorted(found.unreadable, key=lambda each: (each.task, each.hold)):
+    for each in unreadable_in_order(found):
         of_policy = each.hold is Hold.BAD_POLICY
         jobs, their = ("1 job", "its") if each.number == 1 else (f"{each.number:,} jobs", "their")
         what = f"{their} policy" if of_policy else f"{their} arguments"
@@ -491,9 +501,9 @@ def _in_effect(found: Vitals, app: str) -> Iterator[Diagnosis]:
 def _dead(found: Vitals, app: str) -> Iterator[Diagnosis]:
     for queue, each in sorted(found.jobs(DepthState.DEAD).items()):
         verb = "was" if each.count == Count(1) else "were"
-        text = f"queue {queue!r} has {_count(each)} that gave up and {verb} not caught"
+        text = f"queue {queue!r} has {_count(each)} that gave up and {verb} neither caught nor skipped"
         listed, redriven = (
-            command("jobs list", app, state="dead", queue=queue),
+            command("jobs list", app, state="dead", queue=queue, not_caught=True, not_skipped=True),
             command("jobs redrive", app, queue=queue),
         )
         yield Diagnosis("dead", Severity.PROBLEM, text, f"{listed}, then {redriven}")

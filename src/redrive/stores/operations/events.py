@@ -44,10 +44,10 @@ def write_all(effects: Sequence[Publish], at: datetime) -> Statements[None]:
 
 # A dead event without a catch task lets the events behind it pass, unless its subscription stops there. With a catch
 # task they pass when that has succeeded.
-def finish_all(reports: Sequence[OriginResult], at: datetime) -> Statements[None]:
+def finish_all(reports: Sequence[OriginResult], _: datetime) -> Statements[None]:
     """Let the events behind dead deliveries pass."""
     dead = [
-        {"id": each.job_id, "topic": each.origin.name, "subscription": found[0], "now": at}
+        {"id": each.job_id, "topic": each.origin.name, "subscription": found[0]}
         for each in reports
         if each.dead and not each.has_catch and each.catches is None and (found := delivered_event(each.origin))
     ]

@@ -467,7 +467,7 @@ class JobDetails(msgspec.Struct, frozen=True, gc=False):
         attempts: the closed ones, oldest first.
         trace: its own, or that of the job that it catches.
         acts: the latest actions of operators on this job alone, newest first.
-        alike: the dead jobs of its error group that were not caught, at most as many as were asked for.
+        alike: the dead jobs of its error group that were neither caught nor skipped, at most as many as were asked for.
     """
 
     job: JobRecord

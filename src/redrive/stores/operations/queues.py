@@ -260,9 +260,9 @@ class DepthState(StrEnum):
     WAITING = "waiting"
     """Its attempt waits for an external completion."""
     DEAD = "dead"
-    """It gave up, and was neither caught nor skipped."""
+    """It gave up, and was neither caught nor skipped by an operator."""
     SKIPPED = "skipped"
-    """It gave up and was not caught, and an operator has let the jobs behind it pass."""
+    """It gave up and was not caught, and an operator has decided to leave it so."""
 
     @property
     def is_ready(self) -> bool:

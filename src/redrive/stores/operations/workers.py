@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -277,6 +277,33 @@ def workers() -> Statements[tuple[WorkerRecord, ...]]:
 def builds(since: datetime) -> Statements[tuple[Build, ...]]:
     """Return the builds of the code with a first start since an instant, the latest first."""
     return tuple((yield Query("builds", {"since": since}, into=Build)))
+
+
+#: Workers that `begun` returns.
+BEGUN: Final = 1_000
+
+
+class BegunWorker(msgspec.Struct, frozen=True, gc=False):
+    """A worker with a build, also one that has left.
+
+    Attributes:
+        tasks: that it has; None for all.
+        ended_at: when it left, or until when it need not be heard from.
+        is_present: False if it has left.
+    """
+
+    id: int
+    build: str
+    tasks: tuple[str, ...] | None
+    started_at: datetime
+    ended_at: datetime
+    is_present: bool
+
+
+@reads
+def begun() -> Statements[tuple[BegunWorker, ...]]:
+    """Return the workers that have a build, also those that left within the last day, the latest start first."""
+    return tuple((yield Query("workers_begun", {"count": BEGUN}, into=BegunWorker)))
 
 
 @reads

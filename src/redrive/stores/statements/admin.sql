@@ -11,6 +11,7 @@
     AND (:error::text IS NULL OR strpos(error, :error) > 0)
     AND (:group::text IS NULL OR fingerprint = :group)
     AND (:caught::boolean IS NULL OR (caught_at IS NOT NULL) = :caught)
+    AND (:skipped::boolean IS NULL OR ((skipped_at > finished_at) IS TRUE) = :skipped)
     AND (:tag::text IS NULL OR EXISTS (SELECT FROM redrive_tags AS mark WHERE mark.tag = :tag AND mark.job_id = job.id))
     AND (:refreshes::boolean OR state <> 'dead' OR origin IS NULL OR origin NOT LIKE 'refresh:%')
     AND (:finished_before::timestamptz IS NULL OR finished_at < :finished_before)
@@ -79,6 +80,7 @@
     AND (:error IS NULL OR instr(error, :error) > 0)
     AND (:group IS NULL OR fingerprint = :group)
     AND (:caught IS NULL OR (caught_at IS NOT NULL) = :caught)
+    AND (:skipped IS NULL OR ((skipped_at > finished_at) IS TRUE) = :skipped)
     AND (
         :tag IS NULL
         OR EXISTS (SELECT 1 FROM redrive_tags AS mark WHERE mark.tag = :tag AND mark.job_id = redrive_jobs.id)
@@ -508,7 +510,8 @@ FROM (
     (
         SELECT count(*) FROM (
             SELECT id FROM redrive_jobs
-            WHERE state = 'dead' AND caught_at IS NULL AND (origin IS NULL OR origin NOT LIKE 'refresh:%') AND id > :after_id AND (:task::text IS NULL OR task = :task)
+            WHERE state = 'dead' AND caught_at IS NULL AND (skipped_at > finished_at) IS NOT TRUE
+                AND (origin IS NULL OR origin NOT LIKE 'refresh:%') AND id > :after_id AND (:task::text IS NULL OR task = :task)
             ORDER BY id DESC
             LIMIT :most
         ) AS found
@@ -612,7 +615,8 @@ FROM (
     (
         SELECT count(*) FROM (
             SELECT id FROM redrive_jobs
-            WHERE state = 'dead' AND caught_at IS NULL AND (origin IS NULL OR origin NOT LIKE 'refresh:%') AND id > :after_id AND (:task IS NULL OR task = :task)
+            WHERE state = 'dead' AND caught_at IS NULL AND (skipped_at > finished_at) IS NOT TRUE
+                AND (origin IS NULL OR origin NOT LIKE 'refresh:%') AND id > :after_id AND (:task IS NULL OR task = :task)
             ORDER BY id DESC
             LIMIT :most
         ) AS found

@@ -89,16 +89,16 @@ SELECT 1 FROM redrive_depths WHERE at = :at::timestamptz LIMIT 1
 -- name: depths_put
 -- Write the depths of queues in a minute; those that another worker has written stay.
 -- postgres
-INSERT INTO redrive_depths (at, queue, due, later, running, waiting, dead, oldest_for, due_capped)
+INSERT INTO redrive_depths (at, queue, due, later, running, waiting, dead, oldest_for, due_capped, lag, lag_for)
 SELECT * FROM unnest(
     :at::timestamptz[], :queue::text[], :due::bigint[], :later::bigint[], :running::bigint[], :waiting::bigint[],
-    :dead::bigint[], :oldest_for::interval[], :due_capped::boolean[]
-) AS given (at, queue, due, later, running, waiting, dead, oldest_for, due_capped)
+    :dead::bigint[], :oldest_for::interval[], :due_capped::boolean[], :lag::bigint[], :lag_for::interval[]
+) AS given (at, queue, due, later, running, waiting, dead, oldest_for, due_capped, lag, lag_for)
 ORDER BY queue
 ON CONFLICT (at, queue) DO NOTHING
 -- sqlite
-INSERT INTO redrive_depths (at, queue, due, later, running, waiting, dead, oldest_for, due_capped)
-VALUES (:at, :queue, :due, :later, :running, :waiting, :dead, :oldest_for, :due_capped)
+INSERT INTO redrive_depths (at, queue, due, later, running, waiting, dead, oldest_for, due_capped, lag, lag_for)
+VALUES (:at, :queue, :due, :later, :running, :waiting, :dead, :oldest_for, :due_capped, :lag, :lag_for)
 ON CONFLICT (at, queue) DO NOTHING
 
 -- name: minutes_sums
@@ -149,6 +149,44 @@ WHERE at >= :since AND (:queue IS NULL OR queue = :queue)
 GROUP BY 1, queue
 ORDER BY 1, queue
 
+-- name: lag_past
+-- Return the present instant, the builds that began within a span that ends with it, and the largest lag of a subscription
+-- in each part of the span.
+-- postgres
+WITH moment AS MATERIALIZED (
+    SELECT at, date_bin(:width::interval, at, timestamptz '1970-01-01 00:00:00+00') - :span::interval + :width AS since
+    FROM (SELECT coalesce(:now::timestamptz, now) AS at FROM redrive_clock) AS present
+)
+SELECT 'clock' AS kind, at, NULL::text AS build, NULL::bigint AS lag, NULL::interval AS lag_for FROM moment
+UNION ALL
+(
+    SELECT 'build', first_at, build, NULL, NULL FROM redrive_builds
+    WHERE first_at >= (SELECT since FROM moment)
+    ORDER BY first_at, build
+)
+UNION ALL
+SELECT 'lag', date_bin(:width, at, timestamptz '1970-01-01 00:00:00+00') AS start, NULL, max(lag), max(lag_for)
+FROM redrive_depths
+WHERE at >= (SELECT since FROM moment) AND queue = :queue::text AND lag IS NOT NULL
+GROUP BY start
+-- sqlite
+WITH moment AS MATERIALIZED (
+    SELECT at, at - at % :width - :span + :width AS since
+    FROM (SELECT coalesce(:now, now) AS at FROM redrive_clock) AS present
+)
+SELECT 'clock' AS kind, at, NULL AS build, NULL AS lag, NULL AS lag_for FROM moment
+UNION ALL
+SELECT * FROM (
+    SELECT 'build', first_at, build, NULL, NULL FROM redrive_builds
+    WHERE first_at >= (SELECT since FROM moment)
+    ORDER BY first_at, build
+)
+UNION ALL
+SELECT 'lag', at - at % :width AS start, NULL, max(lag), max(lag_for)
+FROM redrive_depths
+WHERE at >= (SELECT since FROM moment) AND queue = :queue AND lag IS NOT NULL
+GROUP BY start
+
 -- name: minutes_buckets
 -- Return the number of ended attempts by the bucket of the time that they took: for each queue and task, and of all for
 -- each span; and the number of retries by the number of the attempt.
@@ -193,6 +231,46 @@ SELECT NULL AS at, NULL AS queue, NULL AS task, each.key AS place, sum(each.valu
 FROM redrive_minutes, json_each(redrive_minutes.tries) AS each
 WHERE at >= :since AND (:queue IS NULL OR queue = :queue) AND each.value > 0
 GROUP BY each.key
+
+-- name: minutes_compared
+-- Return the sums of ended attempts by task, before and after a change of the code: by worker where it is known, and else
+-- by time.
+-- postgres
+WITH told AS MATERIALIZED (
+    SELECT task, succeeded, retried, died, snoozed, cancelled,
+        CASE
+            WHEN worker_id = ANY (:after::bigint[]) THEN TRUE
+            WHEN worker_id = ANY (:before::bigint[]) THEN FALSE
+            WHEN worker_id = ANY (:others::bigint[]) THEN NULL
+            WHEN at >= :after_from::timestamptz THEN TRUE
+            WHEN at < :before_until::timestamptz THEN FALSE
+        END AS is_after
+    FROM redrive_minutes
+    WHERE at >= :begin::timestamptz AND at <= :until::timestamptz
+)
+SELECT task, is_after, sum(succeeded)::bigint AS succeeded, sum(retried)::bigint AS retried, sum(died)::bigint AS died,
+    sum(snoozed)::bigint AS snoozed, sum(cancelled)::bigint AS cancelled
+FROM told
+WHERE is_after IS NOT NULL
+GROUP BY task, is_after
+-- sqlite
+WITH told AS MATERIALIZED (
+    SELECT task, succeeded, retried, died, snoozed, cancelled,
+        CASE
+            WHEN worker_id IN (SELECT value FROM json_each(:after)) THEN 1
+            WHEN worker_id IN (SELECT value FROM json_each(:before)) THEN 0
+            WHEN worker_id IN (SELECT value FROM json_each(:others)) THEN NULL
+            WHEN at >= :after_from THEN 1
+            WHEN at < :before_until THEN 0
+        END AS is_after
+    FROM redrive_minutes
+    WHERE at >= :begin AND at <= :until
+)
+SELECT task, is_after, sum(succeeded) AS succeeded, sum(retried) AS retried, sum(died) AS died,
+    sum(snoozed) AS snoozed, sum(cancelled) AS cancelled
+FROM told
+WHERE is_after IS NOT NULL
+GROUP BY task, is_after
 
 -- name: minutes_unrolled
 -- Return the beginning of the first row after an instant that is to be rolled up; NULL if there is none.
@@ -241,6 +319,7 @@ WHERE last_at < :before::timestamptz
     AND NOT EXISTS (
         SELECT FROM redrive_jobs AS job
         WHERE job.fingerprint = found.fingerprint AND state = 'dead' AND caught_at IS NULL
+            AND (skipped_at > finished_at) IS NOT TRUE
         OFFSET 0
     )
 -- sqlite
@@ -271,6 +350,7 @@ SELECT fingerprint, task, reason, type, title, frame, first_at, last_at, last_jo
         SELECT count(*) FROM (
             SELECT 1 FROM redrive_jobs AS job
             WHERE job.fingerprint = found.fingerprint AND state = 'dead' AND caught_at IS NULL
+                AND (skipped_at > finished_at) IS NOT TRUE
             LIMIT :most::bigint
         ) AS counted
     ) AS dead,
@@ -296,6 +376,7 @@ WHERE (:fingerprints::text[] IS NULL OR fingerprint = ANY (:fingerprints))
         OR EXISTS (
             SELECT FROM redrive_jobs AS job
             WHERE job.fingerprint = found.fingerprint AND state = 'dead' AND caught_at IS NULL
+                AND (skipped_at > finished_at) IS NOT TRUE
         )
     )
     AND (
@@ -309,6 +390,7 @@ SELECT fingerprint, task, reason, type, title, frame, first_at, last_at, last_jo
         SELECT count(*) FROM (
             SELECT 1 FROM redrive_jobs AS job
             WHERE job.fingerprint = found.fingerprint AND state = 'dead' AND caught_at IS NULL
+                AND (skipped_at > finished_at) IS NOT TRUE
             LIMIT :most
         ) AS counted
     ) AS dead,
@@ -336,6 +418,7 @@ WHERE (:fingerprints IS NULL OR fingerprint IN (SELECT value FROM json_each(:fin
         OR EXISTS (
             SELECT 1 FROM redrive_jobs AS job
             WHERE job.fingerprint = found.fingerprint AND state = 'dead' AND caught_at IS NULL
+                AND (skipped_at > finished_at) IS NOT TRUE
         )
     )
     AND (

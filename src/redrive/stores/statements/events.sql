@@ -25,17 +25,18 @@ VALUES (:topic, :key, :slot, :type, :version, coalesce(:at, (SELECT now FROM red
 
 -- name: line_skip
 -- Let the events behind dead deliveries pass, unless their subscriptions stop at a dead event.
+-- The instant is that of the death: a later one says that an operator has dealt with it.
 -- At the end of a delivery, in the same transaction.
 -- postgres
-UPDATE redrive_jobs AS job SET skipped_at = given.now
-FROM unnest(:id::bigint[], :topic::text[], :subscription::text[], :now::timestamptz[]) AS given (id, topic, subscription, now)
+UPDATE redrive_jobs AS job SET skipped_at = job.finished_at
+FROM unnest(:id::bigint[], :topic::text[], :subscription::text[]) AS given (id, topic, subscription)
 JOIN redrive_subscriptions AS subscription
     ON subscription.topic = given.topic AND subscription.name = given.subscription AND subscription.dead = 'continue'
 -- As in settle_succeeded: the planner must not use the index of dead jobs.
 WHERE job.id = ANY (:id) AND job.id = given.id AND job.state || '' = 'dead' AND job.caught_at IS NULL
     AND job.skipped_at IS NULL
 -- sqlite
-UPDATE redrive_jobs SET skipped_at = :now
+UPDATE redrive_jobs SET skipped_at = finished_at
 WHERE id = :id AND state = 'dead' AND caught_at IS NULL AND skipped_at IS NULL
     AND EXISTS (
         SELECT 1 FROM redrive_subscriptions

@@ -468,7 +468,7 @@ SELECT * FROM (
 UNION ALL
 SELECT 'alike', count(*), NULL, NULL, '', NULL FROM (
     SELECT 1 FROM redrive_jobs
-    WHERE fingerprint = :group::text AND state = 'dead' AND caught_at IS NULL
+    WHERE fingerprint = :group::text AND state = 'dead' AND caught_at IS NULL AND (skipped_at > finished_at) IS NOT TRUE
     LIMIT :most::bigint
 ) AS alike
 

@@ -330,7 +330,7 @@ UNION ALL
 SELECT queue, standing, count(*) AS jobs, sum(count(*)) OVER () >= :most::bigint AS is_capped,
     NULL::timestamptz AS oldest_at
 FROM (
-    SELECT queue, CASE WHEN skipped_at IS NULL THEN 'dead' ELSE 'skipped' END AS standing FROM redrive_jobs
+    SELECT queue, CASE WHEN skipped_at > finished_at THEN 'skipped' ELSE 'dead' END AS standing FROM redrive_jobs
     WHERE state = 'dead' AND caught_at IS NULL
     LIMIT :most::bigint
 ) AS dead
@@ -391,7 +391,7 @@ GROUP BY queue
 UNION ALL
 SELECT queue, standing, count(*) AS jobs, sum(count(*)) OVER () >= :most AS is_capped, NULL AS oldest_at
 FROM (
-    SELECT queue, CASE WHEN skipped_at IS NULL THEN 'dead' ELSE 'skipped' END AS standing FROM redrive_jobs
+    SELECT queue, CASE WHEN skipped_at > finished_at THEN 'skipped' ELSE 'dead' END AS standing FROM redrive_jobs
     WHERE state = 'dead' AND caught_at IS NULL
     LIMIT :most
 ) AS dead

@@ -68,7 +68,8 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT count(*) AS number FROM (
         SELECT FROM redrive_jobs AS job
-        WHERE job.state = 'dead' AND job.caught_at IS NULL AND job.task = own.topic || '.' || own.name
+        WHERE job.state = 'dead' AND job.caught_at IS NULL AND (job.skipped_at > job.finished_at) IS NOT TRUE
+            AND job.task = own.topic || '.' || own.name
             AND job.partition IS NOT NULL
         LIMIT :count
     ) AS ended
@@ -90,7 +91,8 @@ SELECT
     (
         SELECT count(*) FROM (
             SELECT 1 FROM redrive_jobs AS job
-            WHERE job.state = 'dead' AND job.caught_at IS NULL AND job.task = sub.topic || '.' || sub.name
+            WHERE job.state = 'dead' AND job.caught_at IS NULL AND (job.skipped_at > job.finished_at) IS NOT TRUE
+                AND job.task = sub.topic || '.' || sub.name
                 AND job.partition IS NOT NULL
             LIMIT :count
         ) AS ended
@@ -173,13 +175,14 @@ WHERE (:topic IS NULL OR sub.topic = :topic) AND (:name IS NULL OR sub.name = :n
 ORDER BY job.id
 
 -- name: deliveries_dead
--- Return the dead deliveries of a subscription that no catch task has caught, the latest first; it reads all dead
+-- Return the dead deliveries of a subscription that were neither caught nor skipped, the latest first; it reads all dead
 -- jobs.
 -- both
 SELECT
     id, origin, partition, state, hold, attempt, scheduled_at, error, note,
     EXISTS (SELECT 1 FROM redrive_tags WHERE tag = 'out of order' AND job_id = job.id) AS out_of_order
 FROM redrive_jobs AS job
-WHERE state = 'dead' AND caught_at IS NULL AND task = :task::text AND partition IS NOT NULL
+WHERE state = 'dead' AND caught_at IS NULL AND (skipped_at > finished_at) IS NOT TRUE AND task = :task::text
+    AND partition IS NOT NULL
 ORDER BY id DESC
 LIMIT :count::bigint

@@ -293,19 +293,29 @@ ORDER BY id
 LIMIT :count::bigint
 
 -- name: skip
--- Unblock the line that a dead job blocks, and return the job if it did.
--- both
-UPDATE redrive_jobs SET skipped_at = :now::timestamptz
-WHERE id = :id::bigint AND state = 'dead' AND caught_at IS NULL AND skipped_at IS NULL
+-- Unblock the line that a dead job blocks, and return the job, unless an operator has skipped it before.
+-- postgres
+UPDATE redrive_jobs SET skipped_at = greatest(:now::timestamptz, finished_at + interval '1 microsecond')
+WHERE id = :id::bigint AND state = 'dead' AND caught_at IS NULL AND (skipped_at > finished_at) IS NOT TRUE
+RETURNING id
+-- sqlite
+UPDATE redrive_jobs SET skipped_at = max(:now, finished_at + 1)
+WHERE id = :id AND state = 'dead' AND caught_at IS NULL AND (skipped_at > finished_at) IS NOT TRUE
 RETURNING id
 
 -- name: delivery_end
 -- End a delivery as dead, with its last error, and let the events behind it pass.
--- both
+-- postgres
 UPDATE redrive_jobs SET
     state = 'dead', hold = NULL, slot = NULL, lease_id = NULL, worker_id = NULL, finished_at = :now::timestamptz,
-    skipped_at = :now, note = :note::text, reason = coalesce(reason, 'SKIPPED'), error = coalesce(error, :note)
+    skipped_at = :now + interval '1 microsecond', note = :note::text, reason = coalesce(reason, 'SKIPPED'), error = coalesce(error, :note)
 WHERE id = :id::bigint AND state IN ('ready', 'running', 'waiting')
+RETURNING id
+-- sqlite
+UPDATE redrive_jobs SET
+    state = 'dead', hold = NULL, slot = NULL, lease_id = NULL, worker_id = NULL, finished_at = :now,
+    skipped_at = :now + 1, note = :note, reason = coalesce(reason, 'SKIPPED'), error = coalesce(error, :note)
+WHERE id = :id AND state IN ('ready', 'running', 'waiting')
 RETURNING id
 
 -- name: shards_of

@@ -66,6 +66,15 @@ RETURNING id
 -- both
 SELECT build, first_at FROM redrive_builds WHERE first_at >= :since::timestamptz ORDER BY first_at DESC, build
 
+-- name: workers_begun
+-- Return the workers that have a build, also those that have left, the latest start first.
+-- both
+SELECT id, build, tasks, started_at, coalesce(stopped_at, expires_at) AS ended_at, stopped_at IS NULL AS is_present
+FROM redrive_workers
+WHERE build IS NOT NULL
+ORDER BY started_at DESC, id DESC
+LIMIT :count::bigint
+
 -- name: unstopped_of
 -- Return the jobs of the handlers of a worker that go on although their attempts have ended.
 -- both

@@ -33,8 +33,8 @@ POOLED = PostgresSettings("", "", pgbouncer=True)
 """Settings with which each transaction repeats the settings of its session."""
 
 _CONDITIONS = """
-    state hold task queue reason error group caught tag finished_before partition schedule key workers since until
-    attempts_least attempts_most took_least took_most
+    state hold task queue reason error group caught skipped tag finished_before partition schedule key workers since
+    until attempts_least attempts_most took_least took_most
 """
 
 _EXCLUDED = [

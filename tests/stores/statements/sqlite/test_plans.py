@@ -188,8 +188,8 @@ ABSENT = """
     narrow workers attempts_least attempts_most took_least took_most not_workers not_ids not_state not_task not_queue
     not_hold not_reason not_group not_tag not_key not_partition schedule not_schedule
     queues tasks hold note attempt failures crashes snoozes by_rule last_delay finished_at reason error forgive queue
-    task caught oldest_first unreadable_at finished_before excluded refreshes group fingerprint fingerprints before_at
-    birth
+    task caught skipped oldest_first unreadable_at finished_before excluded refreshes group fingerprint fingerprints
+    before_at birth others after before after_from before_until begin span
 """
 
 GIVEN: dict[str, object] = {
@@ -298,6 +298,7 @@ BESIDE: list[dict[str, Any]] = [
     {"reason": "X"},
     {"error": "x"},
     {"caught": False},
+    {"caught": False, "skipped": False},
 ]
 
 LISTS = [
@@ -405,6 +406,19 @@ def test_jobs_without_keys_run_no_key_statement():
 
 COUNTED = {
     "minutes_sums": ["SEARCH redrive_minutes USING PRIMARY KEY (at>?)", "USE TEMP B-TREE FOR GROUP BY"],
+    "minutes_compared": [
+        "MATERIALIZE told",
+        "SEARCH redrive_minutes USING PRIMARY KEY (at>? AND at<?)",
+        "LIST SUBQUERY 1",
+        "SCAN json_each VIRTUAL TABLE INDEX 1:",
+        "LIST SUBQUERY 2",
+        "SCAN json_each VIRTUAL TABLE INDEX 1:",
+        "LIST SUBQUERY 3",
+        "SCAN json_each VIRTUAL TABLE INDEX 1:",
+        "SCAN told",
+        "USE TEMP B-TREE FOR GROUP BY",
+    ],
+    "workers_begun": ["SCAN redrive_workers", "USE TEMP B-TREE FOR ORDER BY"],
     "minutes_unrolled": ["SEARCH redrive_minutes USING PRIMARY KEY (at>? AND at<?)"],
     "errors_within": [
         "SEARCH found USING INDEX redrive_errors_latest (last_at>?)",
@@ -457,6 +471,13 @@ COUNTED = {
 def test_charts_read_the_rows_of_their_span(name: str):
     """Charts and error groups read no jobs, and of the sums only the rows of their span."""
     assert COUNTED[name] == plan(name)
+
+
+def test_the_lag_of_a_subscription_reads_the_depths_of_its_span():
+    """The table of builds is small and is scanned; of the depths those since the beginning of the span are read."""
+    lines = [line for line in plan("lag_past") if "redrive_" in line and "redrive_clock" not in line]
+
+    assert ["SCAN redrive_builds", "SEARCH redrive_depths USING PRIMARY KEY (at>?)"] == lines
 
 
 def test_a_diagnosis_reads_partial_indexes():

@@ -214,6 +214,7 @@ CREATE TABLE redrive_jobs (
     latest_at timestamptz,                -- a debounced job is not postponed beyond this
     expires_at timestamptz,               -- a job that has not started by then is cancelled
     caught_at timestamptz,
+    -- When the jobs behind it could pass: when it died, by the rule of its subscription, or later, by an operator.
     skipped_at timestamptz,
     last_delay interval,
     by_rule integer[],                    -- failures matched by each rule of the policy
@@ -872,6 +873,8 @@ CREATE TABLE redrive_depths (
     dead bigint NOT NULL,
     oldest_for interval,                  -- the time since which the first due job is due
     due_capped boolean NOT NULL,          -- there may have been more due jobs
+    lag bigint,                           -- of a subscription, whose deliveries are in the queue: its unfinished events
+    lag_for interval,                     -- the time since which the first of these is published
     PRIMARY KEY (at, queue)
 );
 

@@ -131,6 +131,7 @@ CREATE TABLE redrive_jobs (
     claimed_at INTEGER,
     finished_at INTEGER,
     caught_at INTEGER,
+    -- When the jobs behind it could pass: when it died, by the rule of its subscription, or later, by an operator.
     skipped_at INTEGER,
     timeout_for INTEGER NOT NULL DEFAULT 3600000000 CHECK (timeout_for > 0),
     attempt INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
@@ -362,7 +363,7 @@ WHERE partition IS NOT NULL AND (
 CREATE INDEX redrive_jobs_dead ON redrive_jobs (id) WHERE state = 'dead' AND caught_at IS NULL;
 CREATE INDEX redrive_jobs_caught ON redrive_jobs (id) WHERE caught_at IS NOT NULL;
 -- With the columns of its condition, so that a count reads the index alone.
-CREATE INDEX redrive_jobs_grouped ON redrive_jobs (fingerprint, id, state, caught_at)
+CREATE INDEX redrive_jobs_grouped ON redrive_jobs (fingerprint, id, state, caught_at, skipped_at, finished_at)
 WHERE state = 'dead' AND caught_at IS NULL;
 
 -- Jobs that are held, for example for a retry, by due time. A job that was enqueued without delay is not in it.
@@ -839,6 +840,8 @@ CREATE TABLE redrive_depths (
     dead INTEGER NOT NULL,
     oldest_for INTEGER,                   -- the time since which the first due job is due
     due_capped INTEGER NOT NULL,          -- 1 if there may have been more due jobs
+    lag INTEGER,                          -- of a subscription, whose deliveries are in the queue: its unfinished events
+    lag_for INTEGER,                      -- the time since which the first of these is published
     PRIMARY KEY (at, queue)
 ) STRICT, WITHOUT ROWID;
 

@@ -10,7 +10,7 @@ import msgspec
 
 from redrive.engine.origin import of_topic
 from redrive.engine.records import JobRecord
-from redrive.engine.topics import DeliveryRecord, Order, Shard, SubscriptionRecord
+from redrive.engine.topics import DeliveryRecord, Order, Shard, SubscriptionRecord, task_name
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Statements, reads
 
@@ -28,7 +28,8 @@ class Lag(msgspec.Struct, frozen=True, gc=False):
         events: their number, exact up to `EXACT`; failed ones that have jobs are not among them.
         oldest_at: when the oldest of them was published.
         failed: events that have failed and are not final, and those that wait behind them; exact up to `EXACT`.
-        dead: dead events that no catch task has caught, whether they hold others or not; exact up to `EXACT`.
+        dead: dead events that were neither caught nor skipped by an operator, whether they hold others or not; exact
+            up to `EXACT`.
     """
 
     events: int
@@ -81,6 +82,17 @@ class _LagOf(msgspec.Struct, frozen=True, gc=False):
         return Lag(min(self.events, EXACT + 1), oldest, self.failed, self.dead)
 
 
+def _lags(topic: str | None = None, name: str | None = None) -> Statements[Sequence[_LagOf]]:
+    params = {"topic": topic, "name": name, "count": EXACT + 1}
+    found: Sequence[_LagOf] = yield Query("subscriptions_lag", params, into=_LagOf)
+    return found
+
+
+def read_lags() -> Statements[dict[str, Lag]]:
+    """Return the lag of each subscription by the task of its deliveries, as a part of a larger operation."""
+    return {task_name(each.topic, each.name): each.lag for each in (yield from _lags())}
+
+
 @reads
 def status(
     topic: str | None = None, name: str | None = None, *, dead: bool = True, now: datetime | None = None
@@ -89,14 +101,14 @@ def status(
 
     The number of statements does not depend on that of subscriptions, but for those of dead deliveries.
     """
-    at = yield from instant(now)
+    at = now or (yield from instant(None))
     these = {"topic": topic, "name": name}
     found: Sequence[SubscriptionRecord] = yield Query("subscription_get", these, into=SubscriptionRecord)
     if not found:
         return ()
     all_shards: Sequence[Shard] = yield Query("shards_of", {"topic": topic, "subscription": name}, into=Shard)
     jobs_of: Sequence[JobRecord] = yield Query("feeders_of", these, into=JobRecord)
-    lags: Sequence[_LagOf] = yield Query("subscriptions_lag", {**these, "count": EXACT + 1}, into=_LagOf)
+    lags = yield from _lags(topic, name)
     deliveries: Sequence[DeliveryRecord] = yield Query(
         "deliveries_first", {**these, "count": LISTED}, into=DeliveryRecord
     )
