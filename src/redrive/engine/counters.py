@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 #: Seconds, where histograms are cut: from a local query to an hour.
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 
+# The same as spans, which are compared without being converted.
+_SPANS: Final = tuple(timedelta(seconds=each) for each in BUCKETS)
+
 #: Retries that are counted by the number of their attempt: 2 to 7; later ones are counted as the last.
 TRIES: Final = 6
 
@@ -61,6 +64,8 @@ _FIELDS: Final[Mapping[LifecycleEvent, str]] = {
     LifecycleEvent.LOSE: "lost",
     LifecycleEvent.CANCEL: "cancelled",
 }
+_SUCCEED: Final = LifecycleEvent.SUCCEED
+
 #: The beginning of all spans.
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -149,7 +154,9 @@ class Tally:
         sums: dict[tuple[str, str], MinuteSums] = {}
         found: MinuteSums | None = None
         for each in moved:
-            field = _FIELDS.get(each.event)
+            # The hash of a member of an enumeration is a call of Python.
+            succeeded = each.event is _SUCCEED
+            field = "succeeded" if succeeded else _FIELDS.get(each.event)
             if field is None:
                 continue
             closed, seen = each.closed, each.seen
@@ -161,12 +168,12 @@ class Tally:
                 found = sums.get((each.queue, each.task))
                 if found is None:
                     found = _new_sums(sums, start, worker_id, each.queue, each.task)
-            if field == "succeeded":
+            if succeeded:
                 found.succeeded += 1
             else:
                 setattr(found, field, getattr(found, field) + 1)
             if closed is not None:
-                found.took[bisect_left(BUCKETS, (at - closed.started_at).total_seconds())] += 1
+                found.took[bisect_left(_SPANS, at - closed.started_at)] += 1
                 if closed.number > 1:
                     found.tries[min(closed.number - 2, TRIES - 1)] += 1
             if seen is not None:
