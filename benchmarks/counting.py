@@ -79,9 +79,8 @@ def main() -> None:
     print(f"{1e6 * whole:.0f} µs of CPU a job; additions {100 * share:.2f} % of it")
     print(f"a write {1e3 * write:.1f} ms each {EVERY:.0f} s, {100 * write / between:.2f} % of the CPU in between")
     of_time = statistics.median((each.adding + write * each.elapsed / EVERY) / each.elapsed for each in found)
-    print(
-        f"together {100 * (share + write / between):.2f} % of the CPU of the worker, {100 * of_time:.2f} % of the time"
-    )
+    of_cpu = share + write / between
+    print(f"together {100 * of_cpu:.2f} % of the CPU of the worker, {100 * of_time:.2f} % of the time")
 
 
 if __name__ == "__main__":

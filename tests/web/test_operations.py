@@ -13,7 +13,7 @@ from redrive.engine.lifecycle import State
 from redrive.operate import operations
 from redrive.runtime.worker import Worker
 from redrive.web import Account, Role, Users, create_app, hash_token
-from tests.web.client import Client
+from tests.web.client import Client, Operator
 
 OPERATE = {"Authorization": "Bearer ops"}
 USERS = Users({"ann": Account(Role.OPERATE, token=hash_token("ops"))})
@@ -152,3 +152,31 @@ def test_jobs_are_cancelled_and_get_policies(app: redrive.App, client: Client):
 
     assert (202, "wrong text") == (cancelled[0], app.job(DEAD + 1).record.note)
     assert 409 == _start(client, action="repolicy", q="task:mail")[0]
+
+
+def test_an_operation_is_listed_among_what_people_did_to_its_queue():
+    """What people did to a queue has the operation on its jobs, with a link; it is no act on another queue."""
+    app = redrive.App("memory://")
+
+    @app.task
+    def send() -> None:
+        """Do nothing."""
+
+    app.open()
+    send.options(queue="mail").enqueue_many([()] * 2)
+    send.options(queue="slow").enqueue()
+    operator = Operator(app)
+    preview = operator.read("/operations/preview?action=cancel&q=queue:mail")
+    status, _ = operator.act(
+        "/operations", action="cancel", q="queue:mail", bound_id=preview["bound_id"], frozen_at=preview["at"]
+    )
+    page = operator.get("/queues/mail").text
+    mail, slow = (operator.get(f"/audit?about=queue:{name}").text for name in ("mail", "slow"))
+    acts = [operator.read(f"/audit?about=queue:{name}")["items"] for name in ("mail", "slow")]
+    app.close()
+
+    assert status < 300
+    assert (["start_cancel"], []) == tuple([each["action"] for each in found] for found in acts)
+    assert '<a href="/operations/1">start cancel, operation 1</a>' in mail
+    assert "/operations/1" not in slow
+    assert 'href="/audit?about=queue%3Amail">what people did</a>' in page

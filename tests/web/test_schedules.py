@@ -151,7 +151,7 @@ def test_a_runaway_schedule_is_stopped_with_its_jobs(app: redrive.App, client: O
     assert f"cron hourly is paused, and operation {answer['operation']} cancels its jobs: 120" == answer["note"]
     assert 120 == len(jobs)
     assert "local via web" == data["line"]["paused_by"]
-    assert ["pause", "trigger"] == [each["action"] for each in data["acts"]][:2]
+    assert ["start_cancel", "pause", "trigger"] == [each["action"] for each in data["acts"]][:3]
     assert "local via web: nothing is started" in html
     assert "/audit?about=schedule%3Ahourly" in html
     assert (200, "cron hourly is paused, and has no job to cancel") == client.act("/schedules/hourly", action="stop")

@@ -60,7 +60,17 @@ def about(action: str, details: Mapping[str, Any]) -> str | None:
             return _named(kind, *(details[name] for name in names))
     ids = details.get("ids", ())
     # The runs that a run has called were started later.
-    return f"job:{ids[0]}" if len(ids) == 1 or (ids and action in OF_A_RUN) else None
+    if len(ids) == 1 or (ids and action in OF_A_RUN):
+        return f"job:{ids[0]}"
+    return _chosen(details.get("filter", {}))
+
+
+def _chosen(conditions: Mapping[str, Any]) -> str | None:
+    """Return the one thing whose jobs a bulk operation changes."""
+    ids = conditions.get("ids", ())
+    if len(ids) == 1:
+        return f"job:{ids[0]}"
+    return next((_named(kind, conditions[kind]) for kind in ("queue", "schedule", "group") if kind in conditions), None)
 
 
 def _named(kind: str, *names: str) -> str | None:
