@@ -556,9 +556,9 @@ def test_who_paused_is_in_the_views_of_queue_and_schedule(app: redrive.App):
     assert 400 == operator.get("/api/v1/audit?about=nightly").status_code
     operator.act("/schedules/nightly", action="resume")
     operator.act("/queues/slow", action="resume")
-    done = re.compile(r"<li><span>(\w+) by <b>local via web</b></span><span><time")
-    assert ["Resumed", "Paused"] == done.findall(operator.get("/queues/slow").text)
-    assert ["Resumed", "Paused"] == done.findall(operator.get("/schedules/nightly").text)
+    done = re.compile(r"<li><span><b>local via web</b>: (\w+)</span><span><time")
+    assert ["resumed", "paused"] == done.findall(operator.get("/queues/slow").text)
+    assert ["resumed", "paused"] == done.findall(operator.get("/schedules/nightly").text)
     assert None is operator.read("/schedules/nightly")["line"]["paused_by"]
 
 

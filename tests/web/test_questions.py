@@ -131,12 +131,12 @@ def past(at):
     five = (at - timedelta(hours=5)).replace(minute=0, second=0, microsecond=0)
     line = ErrorLine("0-old", "charge", "ERROR", "shop.Maintenance", "the bank is closed", "work.charge", five, five, 1)
     app.store.run(counters.write_counters(TallyRows((), (ErrorHour("0-old", five, 1, 900, 0),), (line,))))
-    minute, rows = at.replace(second=0, microsecond=0), []
+    minute, rows, lag = at.replace(second=0, microsecond=0), [], {"lag": None, "lag_for": None}
     for ago in range(1, 55):
         depths = {"imports": max(0, 1480 - 27 * ago), "reports": 310, "billing": 40 + ago % 7, "webhooks": ago % 3}
         for queue, due in depths.items():
             row = {"at": minute - timedelta(minutes=ago), "queue": queue, "due": due, "later": 0, "running": 0}
-            rows.append({**row, "waiting": 0, "dead": 0, "oldest_for": None, "due_capped": False})
+            rows.append({**row, "waiting": 0, "dead": 0, "oldest_for": None, "due_capped": False, **lag})
     app.store.run(note(rows))
 
 
