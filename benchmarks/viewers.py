@@ -1,4 +1,4 @@
-"""What open dashboards cost a worker: ``python -m benchmarks.viewers [--store STORE] [--rounds 3] [--docs]``.
+"""What open dashboards cost a worker: ``python -m benchmarks.viewers [--store STORE] [--browser] [--docs]``.
 
 A worker drains no-op jobs, in turns without a dashboard and with one that viewers have open. `redrive web` serves it in
 a process of its own, and each viewer does what the page does in a browser: it keeps the stream of changes open, and
@@ -7,6 +7,9 @@ fetches the page after a change, at most once a second.
 Rates differ more between two runs on a shared machine than a dashboard costs. So processor time is measured: of the
 process of the dashboard and of its sessions at the database, as a share of all cores, and of the time that the worker
 and the database use for the jobs in the same drain. A drain that is limited by the processor loses at most this share.
+With ``--browser`` the overview is open in Chromium in a third of the drains, and the rates are compared: there, the
+browser takes processor time of the same machine. This needs the environment of the tests.
+
 At the end stands what the counters by minute cost, of which the charts are made: the processor time of an addition
 beside that of a job in the worker and the database.
 """
@@ -51,6 +54,13 @@ GOAL = 0.03
 OPEN = ((0, "/"), (1, "/"), (3, "/"), (1, "/jobs"), (3, "/jobs"))
 """The viewers of each drain of a round, and the page that they have open."""
 
+BROWSER = "/ in Chromium"
+
+IN_BROWSER = ((0, "/"), (1, "/"), (1, BROWSER))
+"""With ``--browser``."""
+
+CHROMIUM = os.environ.get("REDRIVE_CHROMIUM", "/usr/bin/chromium")
+
 SESSIONS = "redrive-viewers"
 """The name of the sessions of the dashboard at the database."""
 
@@ -69,6 +79,7 @@ class _Cost:
     dashboard: float = 0.0
     sessions: float = 0.0
     took: float = 0.0
+    rate: float = 0.0
     pages: list[float] = field(default_factory=list)
 
     def figures(self, jobs: int) -> tuple[float, ...]:
@@ -88,19 +99,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--store", choices=[*SUBJECTS], default="postgres")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=200_000)
+    parser.add_argument("--browser", action="store_true", help="compare rates, also with the overview in Chromium")
     parser.add_argument("--docs", action="store_true", help="write the table into the page of the documentation")
     chosen = parser.parse_args(arguments)
-    found: dict[tuple[int, str], list[tuple[float, ...]]] = {each: [] for each in OPEN}
+    conditions = IN_BROWSER if chosen.browser else OPEN
+    found: dict[tuple[int, str], list[tuple[float, ...]]] = {each: [] for each in conditions}
+    rates: dict[tuple[int, str], list[float]] = {each: [] for each in conditions}
     with home() as place, server_for(chosen.store, place) as server:
         # The first drain of a server makes the files of its log.
         _drained(SUBJECTS[chosen.store](), Sizes(jobs=chosen.jobs // 10), place, server, _Cost(*OPEN[0]))
         for number in range(chosen.rounds):
-            for each in OPEN[:: -1 if number % 2 else 1]:
+            for each in conditions[:: -1 if number % 2 else 1]:
                 cost = _drained(SUBJECTS[chosen.store](), Sizes(jobs=chosen.jobs), place, server, _Cost(*each))
                 found[each].append(cost.figures(chosen.jobs))
+                rates[each].append(cost.rate)
     table = markdown(HEADINGS, [_row(each, [*zip(*rows, strict=True)]) for each, rows in found.items()])
     shares = sorted(row[-1] for rows in found.values() for row in rows)
     print(f"{table}\n\nat most {shares[-1]:.2%} of the processor time of a drain, goal {GOAL:.0%}", flush=True)
+    for (viewers, path), of in rates.items():
+        ratios = sorted(one / none for one, none in zip(of, rates[OPEN[0]], strict=True))
+        words = f"{viewers} x {path}: {statistics.median(of):,.0f} jobs/s, {statistics.median(ratios):.3f} of none"
+        print(f"{words} ({ratios[0]:.3f} to {ratios[-1]:.3f})", flush=True)
     added, job = _added(), sum(statistics.median(column) for column in [*zip(*found[OPEN[0]], strict=True)][:2])
     print(f"counters: {added:.2f} of {job:.0f} µs per job of worker and database: {added / job:.1%}, at most 1 %")
     if chosen.docs:
@@ -128,6 +147,7 @@ def _drained(subject: Redrive, sizes: Sizes, place: Path, server: Server | None,
             before, began = _cpu_of(server), time.monotonic()
             found = run_dry(subject, sizes, fresh, 0.0, 1)
             cost.database, cost.took = _cpu_of(server) - before, time.monotonic() - began
+    cost.rate = found.settled
     cost.worker, cost.database = found.cpu * sizes.jobs / 1e6, cost.database - cost.sessions
     print(
         f"{cost.viewers} {cost.path}: {found.settled:,.0f} jobs/s, {len(cost.pages)} pages", file=sys.stderr, flush=True
@@ -164,10 +184,15 @@ def _dashboard(subject: Redrive, folder: Path, server: Server | None, cost: _Cos
     """Serve the dashboard, with viewers, and note its processor time."""
     named = f"{subject.url}{'&' if '?' in subject.url else '?'}application_name={SESSIONS}"
     with served(subject, folder, **({} if server is None else {URL: named})) as (process, client):
-        with ThreadPoolExecutor(1) as thread:
-            watching = thread.submit(asyncio.run, _watch(str(client.base_url), cost))
+        in_browser = cost.path == BROWSER
+        with (
+            ThreadPoolExecutor(1) as thread,
+            _chromium(str(client.base_url)) if in_browser else contextlib.nullcontext(),
+        ):
             # The first page compiles its template.
-            client.get(cost.path).raise_for_status()
+            client.get("/" if in_browser else cost.path).raise_for_status()
+            watched = asyncio.sleep(0) if in_browser else _watch(str(client.base_url), cost)
+            watching = thread.submit(asyncio.run, watched)
             dashboard, sessions = cpu_seconds(process), _sessions(server)
             try:
                 yield
@@ -176,6 +201,22 @@ def _dashboard(subject: Redrive, folder: Path, server: Server | None, cost: _Cos
                 process.terminate()
         # A viewer that was refused something has measured nothing.
         watching.result()
+
+
+@contextlib.contextmanager
+def _chromium(url: str) -> Iterator[None]:
+    """Have the overview open in Chromium, with its live updates."""
+    # Only this needs the environment of the tests.
+    from playwright.sync_api import sync_playwright
+
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as browser,
+    ):
+        page = browser.new_page()
+        page.goto(f"{url}/")
+        page.locator("#live", has_text="live").wait_for()
+        yield
 
 
 def _serves(client: httpx.Client) -> bool:
