@@ -175,8 +175,7 @@ WHERE (:topic IS NULL OR sub.topic = :topic) AND (:name IS NULL OR sub.name = :n
 ORDER BY job.id
 
 -- name: deliveries_dead
--- Return the dead deliveries of a subscription that were neither caught nor skipped, the latest first; it reads all dead
--- jobs.
+-- Return the dead deliveries of a subscription that were neither caught nor skipped, the latest first.
 -- both
 SELECT
     id, origin, partition, state, hold, attempt, scheduled_at, error, note,

@@ -395,6 +395,9 @@ WHERE partition IS NOT NULL AND (
 -- Indexes for redriving and listing dead jobs.
 CREATE INDEX redrive_jobs_dead ON redrive_jobs (id) WHERE state = 'dead' AND caught_at IS NULL;
 CREATE INDEX redrive_jobs_caught ON redrive_jobs (id) WHERE caught_at IS NOT NULL;
+-- Dead deliveries, and dead jobs of other queues with partitions: a subscription counts its own.
+CREATE INDEX redrive_jobs_undelivered ON redrive_jobs (task, id)
+WHERE state = 'dead' AND caught_at IS NULL AND partition IS NOT NULL;
 CREATE INDEX redrive_jobs_grouped ON redrive_jobs (fingerprint, id)
 WHERE state = 'dead' AND caught_at IS NULL;
 
