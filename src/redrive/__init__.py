@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from redrive.app.app import App
     from redrive.app.attempts.context import Context, Pending, Stop
     from redrive.app.declarations import Tasks
-    from redrive.app.flows.flow import Flow
+    from redrive.app.flows.flow import Flow, current_flow
     from redrive.app.flows.run import Run
     from redrive.app.flows.sync_flow import SyncFlow
     from redrive.app.flows.workflow import Workflow
@@ -85,6 +85,7 @@ __all__ = [
     "Topic",
     "Workflow",
     "attempt",
+    "current_flow",
     "deadline",
     "disable",
     "disabled",
@@ -133,6 +134,7 @@ _HOMES = {
     "Workflow": "redrive.app.flows.workflow",
     "Topic": "redrive.app.topics.topic",
     "attempt": "redrive.retrying",
+    "current_flow": "redrive.app.flows.flow",
     "deadline": "redrive.retrying",
     "disable": "redrive.retrying",
     "disabled": "redrive.retrying",

@@ -364,6 +364,18 @@ async def sell(flow: redrive.Flow, order: int) -> str:
     assert_type(await flow.first(flow.step(ship_order, 1)), tuple[int, float])
     assert_type(await flow.call(pack, order), int)
     flow.step(charge_order, "x")  # type: ignore[call-overload]
+    named = flow.named("charge", inputs=[order])
+    assert_type(await named.step(charge_order, order, cents=3), str)
+    assert_type(await named.step(ship_order, order, retry="5 1s", timeout="1m"), float)
+    assert_type(await named.step(charge_order, order, undo=refund_order), str)
+    assert_type(await named.step(lambda: 3), int)
+    assert_type(await named.sleep("1m"), None)
+    assert_type(await named.wait_for("shipped", int, timeout="7d"), int)
+    assert_type(await named.wait_for_event("ready", int), int)
+    assert_type(await named.call(pack, order), int)
+    assert_type(redrive.current_flow(), redrive.Flow | None)
+    named.gather()  # type: ignore[attr-defined]
+    flow.named(3)  # type: ignore[arg-type]
     return charge
 
 

@@ -44,6 +44,7 @@ _UntilEmpty = Annotated[
     bool, typer.Option("--until-empty", help="End when no job is due; do not wait for later jobs and retries.")
 ]
 _Wait = Annotated[str, typer.Option(help="How long to wait at the start for a database that is away; 0 ends at once.")]
+_Linger = Annotated[str, typer.Option(help="Workflows with named calls keep their worker for shorter waits.")]
 _Build = Annotated[
     str | None,
     typer.Option(
@@ -78,6 +79,7 @@ def worker(
         str, typer.Option(help="How long running handlers may take to finish after the first Ctrl-C or SIGTERM.")
     ] = "30s",
     wait: _Wait = "60s",
+    linger: _Linger = "1s",
     build: _Build = None,
     processes: Annotated[int | None, typer.Option(min=1, help=_PROCESSES)] = None,
     metrics: _Metrics = None,
@@ -92,6 +94,7 @@ def worker(
     start_log(logging.WARNING if quiet else logging.INFO)
     patience = _duration(shutdown_timeout, "--shutdown-timeout")
     waits = _duration("0s" if wait == "0" else wait, "--wait")
+    keeps = _duration("0s" if linger == "0" else linger, "--linger")
     loaded = load_apps(app)
     if metrics is not None:
         _serve_metrics(loaded, metrics)
@@ -109,6 +112,7 @@ def worker(
         name=name,
         shutdown_timeout=patience,
         wait=waits,
+        linger=keeps,
         processes=processes,
         build=build,
     )

@@ -9,6 +9,9 @@ would be repeated or lost otherwise:
 * the request is new, and steps behind it were recorded;
 * the body has ended, or opens fewer branches, and recorded steps were not reached.
 
+Named calls have no position, and are found by their kind, name and inputs. A new one in front of recorded ones is no
+finding: it waits until all of these were asked for, as `redrive.runtime.runs.keyed` says.
+
 The text of a finding names the recorded step, the requested one and the line of the code. Rows of patches are skipped
 where the code asks no longer for them. Undos and markers of the engine have paths that no request has; they are not
 compared.
@@ -16,11 +19,11 @@ compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
-from redrive.engine.runs import UNDONE, RunRecord, StepKind, StepRecord, next_path, path_order
+from redrive.engine.runs import RunRecord, StepKind, StepOutcome, StepRecord, in_order, is_named, next_path, path_order
 
 #: The kinds of steps in texts.
 _WORDS = {
@@ -81,7 +84,12 @@ class Replay:
     def __init__(self, run: RunRecord, steps: Iterable[StepRecord]) -> None:
         self._run = run
         self._rows = {row.path: row for row in steps if path_order(row.path)[0] == 0}
-        self._reached: set[str] = set()
+        #: The steps that the body has not reached.
+        self._left = {
+            row.path
+            for row in self._rows.values()
+            if row.kind is not StepKind.PATCH and row.outcome is not StepOutcome.DROPPED
+        }
         #: The last position of each branch that has a row, or that has opened branches with rows.
         self._last: dict[str, int] = {}
         #: The calls that have opened branches with rows.
@@ -89,7 +97,8 @@ class Replay:
         #: True if the body was given a step that is new.
         self._has_new = False
         for path in self._rows:
-            self._note(path)
+            if not is_named(path):
+                self._note(path)
 
     def _note(self, path: str) -> None:
         parts = path.split(".")
@@ -105,7 +114,6 @@ class Replay:
         row = self._rows.get(path)
         while row is not None and row.kind is StepKind.PATCH and not _is_same(row, request):
             # The code asks for this patch no longer, which is the end of every patch.
-            self._reached.add(path)
             position += 1
             path = next_path(branch, position)
             row = self._rows.get(path)
@@ -123,7 +131,7 @@ class Replay:
         if row.digest is not None and request.digest is not None and row.digest != request.digest:
             problem = f"step {path}, {_shown(row)}, was recorded with other arguments"
             return Answer(path, position, row, self._text(problem, request))
-        self._reached.add(path)
+        self._left.discard(path)
         mismatch = None if request.branches is None else self._closed(path, request, request.branches)
         return Answer(path, position, row, mismatch)
 
@@ -163,12 +171,24 @@ class Replay:
 
     def drop(self, branch: str) -> None:
         """Count the rows of a branch as reached: a decision that was recorded has ended it."""
-        self._reached.update(path for path in self._rows if path.startswith(f"{branch}."))
+        self._left -= self.below(branch)
+
+    def below(self, branch: str) -> set[str]:
+        """Return the paths of the recorded steps of a branch, and of those that it has opened."""
+        return {path for path in self._rows if path.startswith(f"{branch}.")}
+
+    def is_left(self, path: str) -> bool:
+        """Return True if a step is recorded and was not reached."""
+        return path in self._left
+
+    @property
+    def misses(self) -> bool:
+        """True if the body has not reached a recorded step that it must reach."""
+        return any(not self._is_kept(self._rows[path]) for path in self._left)
 
     def unreached(self) -> tuple[StepRecord, ...]:
         """Return the recorded steps that the body has not reached, in order."""
-        left = (row for path, row in self._rows.items() if path not in self._reached and row.kind is not StepKind.PATCH)
-        return tuple(sorted(left, key=lambda row: path_order(row.path)))
+        return tuple(in_order(self._rows[path] for path in self._left))
 
     def missing(self, line: str = "") -> str | None:
         """Return why the end of the body does not fit; None if it does."""
@@ -182,24 +202,42 @@ class Replay:
             f"without it{place}. {self._remedy()}"
         )
 
+    def left_out(self, request: StepRequest | None) -> str:
+        """Return why a body does not fit that waits without having asked for a recorded step; nothing new was run.
+
+        Args:
+            request: the first new step that it asks for; None if there is none.
+        """
+        row = next(row for row in self.unreached() if not self._is_kept(row))
+        if request is not None and _is_same(row, request):
+            problem = f"step {row.path}, {_shown(row)}, was recorded with other inputs"
+        else:
+            problem = f"step {row.path} was {_shown(row)}"
+        if request is not None:
+            return self._text(problem, request, ran=False)
+        return f"{describe_run(self._run)}: {problem}; the code does not ask for it now. Nothing was run. {_REMEDY}"
+
+    def not_cut_off(self, path: str) -> str:
+        """Return why a body does not fit that waits for a step which it has cut off before."""
+        row = self._rows[path]
+        run, step = describe_run(self._run), _shown(row)
+        return f"{run}: the code has cut off step {path}, {step}, and waits for it now. {_REMEDY}"
+
     # A run that starts again executes what was undone anew and keeps what it recorded behind that. If it fails earlier
     # now, or takes another way, these rows are not reached.
     def _is_kept(self, row: StepRecord) -> bool:
         """Return True if a step before a recorded one was executed after it, or will be."""
-        parts = path_order(row.path)[1]
         return any(
-            (each.lease_id > row.lease_id or (each.error is not None and each.error.reason == UNDONE))
-            and _is_before(path_order(each.path)[1], parts)
-            for each in self._rows.values()
+            (each.lease_id > row.lease_id or each.is_renewed) and _is_before(each, row) for each in self._rows.values()
         )
 
-    def _text(self, problem: str, request: StepRequest) -> str:
+    def _text(self, problem: str, request: StepRequest, *, ran: bool | None = None) -> str:
         place = f" ({request.line})" if request.line else ""
         asked = shown(request.kind, request.name)
-        return f"{describe_run(self._run)}: {problem}; the code now asks for {asked}{place}. {self._remedy()}"
+        return f"{describe_run(self._run)}: {problem}; the code now asks for {asked}{place}. {self._remedy(ran)}"
 
-    def _remedy(self) -> str:
-        return _REMEDY if self._has_new else f"Nothing was run. {_REMEDY}"
+    def _remedy(self, ran: bool | None = None) -> str:  # noqa: FBT001 - as `_text` passes it
+        return _REMEDY if (self._has_new if ran is None else ran) else f"Nothing was run. {_REMEDY}"
 
 
 def describe_run(run: RunRecord) -> str:
@@ -210,7 +248,7 @@ def describe_run(run: RunRecord) -> str:
 def shown(kind: StepKind, name: str) -> str:
     """Return a step for a message, such as ``a wait for the signal `shipped```."""
     if kind is StepKind.SLEEP:
-        return _WORDS[kind]
+        return _WORDS[kind] if name == "sleep" else f"the sleep `{name}`"
     return f"{_WORDS[kind]}`{name}`"
 
 
@@ -225,17 +263,15 @@ def _is_same(row: StepRecord, request: StepRequest) -> bool:
 def _is_behind(path: str, branch: str, position: int) -> bool:
     """Return True if a path belongs to a later position of a branch, or to a branch that such a position opened."""
     prefix = f"{branch}." if branch else ""
-    if not path.startswith(prefix):
+    if is_named(path) or not path.startswith(prefix):
         return False
     return int(path[len(prefix) :].partition(".")[0]) > position
 
 
-def _is_before(parts: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def _is_before(row: StepRecord, other: StepRecord) -> bool:
     """Return True if a call comes before another one; two in different branches of one call do not."""
-    level = next((level for level, (mine, its) in enumerate(zip(parts, other, strict=False)) if mine != its), None)
-    return level is not None and level % 2 == 0 and parts[level] < other[level]
-
-
-def in_order(steps: Iterable[StepRecord]) -> Sequence[StepRecord]:
-    """Return steps in the order of the calls, with undos last."""
-    return sorted(steps, key=lambda row: path_order(row.path))
+    if is_named(row.path) or is_named(other.path):
+        return row.seq is not None and other.seq is not None and row.seq < other.seq
+    parts, others = path_order(row.path)[1], path_order(other.path)[1]
+    level = next((level for level, (mine, its) in enumerate(zip(parts, others, strict=False)) if mine != its), None)
+    return level is not None and level % 2 == 0 and parts[level] < others[level]

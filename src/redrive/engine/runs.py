@@ -6,12 +6,16 @@ order of the calls) and the number of a branch (from 0). ``3`` is the third call
 call of the first branch of the fourth call. The undo of step ``3`` has the path ``u3``. The low-level gate
 (`redrive.app.flows.steps`) stores the name that its caller gives as the path of the step.
 
+Named calls (``flow.named``) have no position, because any task of the body makes them: ``@9f3a12cd.2`` is the second
+call with this kind, name and inputs, of which the path has a digest. From the first named call on, each end has a
+number, its ``seq``: the body receives recorded ends in this order.
+
 What a row of each kind means::
 
     kind    waiting, and its due_at                   ok, and its result              also
     step    failed for now; tried again at due_at     the value of the function       failed, perhaps with a late value
     undo    as step                                   None                            failed
-    sleep   -                                         slept until due_at              -
+    sleep   until due_at, beside named calls          slept until due_at              -
     wait    for a signal; until due_at, or for ever   the payload; ref: the signal    timed_out
     event   for `App.emit`; as wait                   the value                       timed_out
     call    for the child run ref; with an error:     the result of the child         failed, timed_out
@@ -21,12 +25,14 @@ What a row of each kind means::
     value   -                                         a recorded value                -
     cancel  -                                         the cancellation came here      -
 
-The row of a sleep is final at once: its due time wakes the run, and nothing is updated at the end.
+The row of a sleep is final at once: its due time wakes the run, and nothing is updated at the end. Beside named calls
+it waits, because its end has a number. A named call that the body itself has cut off is *dropped*.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -96,6 +102,8 @@ class StepOutcome(StrEnum):
     """A caller of the low-level gate executes it, until ``due_at``."""
     TIMED_OUT = "timed_out"
     """Its wait ended without an answer."""
+    DROPPED = "dropped"
+    """The body has cut it off, as by a time limit of asyncio. Its result, if it has one, came too late."""
 
 
 class StepError(msgspec.Struct, frozen=True, gc=False):
@@ -165,6 +173,8 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
         result: JSON; that of a step that has failed, or waits for its next try, is what its function returned after its
             time limit.
         ref: the job of the child run, or the id of the signal that was received.
+        seq: the place of its end in the order in which the body receives ends; None before the first named call, and
+            for what has not ended or was dropped.
     """
 
     run_id: int
@@ -182,6 +192,7 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
     error: StepError | None = None
     history: StepHistory | None = None
     ref: int | None = None
+    seq: int | None = None
 
     @property
     def has_effect(self) -> bool:
@@ -199,6 +210,11 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
     def is_dropped(self) -> bool:
         """Return True for the call of a child run that its run does not wait for any more."""
         return self.kind is StepKind.CALL and self.outcome is StepOutcome.WAITING and self.error is not None
+
+    @property
+    def is_renewed(self) -> bool:
+        """Return True for a step that was undone, and is executed anew at its place."""
+        return self.error is not None and self.error.reason == UNDONE
 
     @property
     def is_final(self) -> bool:
@@ -357,6 +373,17 @@ def branch_path(path: str, number: int) -> str:
     return f"{path}.{number}"
 
 
+def named_branch(kind: StepKind, name: str, digest: int) -> str:
+    """Return what the paths of the named calls with this kind, name and digest of the inputs begin with."""
+    identity = f"{kind} {name} {digest}".encode()
+    return f"@{hashlib.blake2b(identity, digest_size=4).hexdigest()}"
+
+
+def is_named(path: str) -> bool:
+    """Return True for the path of a named call."""
+    return path.startswith("@")
+
+
 # Other runs may have this id: those of users, and the children of a deleted run with the id of this parent. Then the
 # operation that starts the child appends a number.
 def child_id(parent: RunRecord, path: str) -> str:
@@ -372,6 +399,10 @@ def child_id(parent: RunRecord, path: str) -> str:
 #: The path and the name of the row that records the beginning of the undos, with the error of the body.
 UNDO_MARK: Final = ":undo"
 
+
+# Behind all positions.
+_BEHIND: Final = 1 << 31
+_NAMED_PATH: Final = re.compile(r"@([0-9a-f]{8})\.([0-9]+)")
 
 #: The name in the row of a call of ``flow.first``.
 RACE: Final = "first"
@@ -393,11 +424,37 @@ def parent_path(path: str) -> str | None:
 
 
 def path_order(path: str) -> tuple[int, tuple[int, ...], str]:
-    """Return a key that sorts paths in the order of the calls: steps, then undos, then names of the gate."""
-    digits = path.removeprefix("u").split(".")
+    """Return a key that sorts paths in the order of the calls: steps, then undos, then names of the gate.
+
+    Named calls come behind the others, in no order; `in_order` knows that of their ends.
+    """
+    call = path.removeprefix("u")
+    named = _NAMED_PATH.fullmatch(call)
+    if named is not None:
+        return int(path.startswith("u")), (_BEHIND, int(named[1], 16), int(named[2])), ""
+    digits = call.split(".")
     if all(each.isascii() and each.isdigit() for each in digits):
         return int(path.startswith("u")), tuple(map(int, digits)), ""
     return 2, (), path
+
+
+def in_order(steps: Iterable[StepRecord]) -> list[StepRecord]:
+    """Return steps in the order of the calls, with undos last; beside named calls in the order of the ends.
+
+    There, what ended before the first named call comes first, and what has no end comes last, by its time.
+    """
+    rows = sorted(steps, key=lambda row: path_order(row.path))
+    if all(row.seq is None and not is_named(row.path) for row in rows):
+        return rows
+
+    def place(row: StepRecord) -> tuple[int, int, float]:
+        group = path_order(row.path)[0]
+        if group or row.seq is not None:
+            return group, 1, row.seq or 0
+        is_open = not row.is_final or is_named(row.path)
+        return group, (2 if is_open else 0), (row.at.timestamp() if is_open else 0)
+
+    return sorted(rows, key=place)
 
 
 def check_gate_name(name: str) -> None:
@@ -457,13 +514,35 @@ def rows_before(rows: Iterable[StepRecord], path: str) -> list[StepRecord]:
 
     These are the final rows of calls before it. If the step is in a branch, the rows of the other branches of the same
     call are among them; the call itself, which has not ended before the step, is not.
+
+    Beside named calls, these are the rows of the ends that the body has received before that of the step; before a
+    step without an end it has received all of them.
     """
+    rows = list(rows)
+    if any(is_named(row.path) for row in rows):
+        return [row for row in rows if row.is_final and _ends_before(row, _row_at(rows, path), path)]
     start = path_order(path)
     opened = {path}
     while (call := parent_path(path)) is not None:
         opened.add(call)
         path = call
     return [row for row in rows if row.is_final and row.path not in opened and _comes_before(row.path, start)]
+
+
+def _row_at(rows: Iterable[StepRecord], path: str) -> StepRecord | None:
+    return next((row for row in rows if row.path == path), None)
+
+
+def _ends_before(row: StepRecord, step: StepRecord | None, path: str) -> bool:
+    """Return True if a body with named calls has received the end of a row before that of the step at this path."""
+    if row.path == path:
+        return False
+    if row.outcome is StepOutcome.DROPPED:
+        return step is None or row.at <= step.at
+    if step is not None and step.is_final and step.seq is None and not is_named(path):
+        # It has ended before the first named call.
+        return row.seq is None and _comes_before(row.path, path_order(path))
+    return row.seq is None or step is None or step.seq is None or row.seq < step.seq
 
 
 def _comes_before(path: str, start: tuple[int, tuple[int, ...], str]) -> bool:

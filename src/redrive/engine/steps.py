@@ -45,6 +45,7 @@ class NewStep(msgspec.Struct, frozen=True, gc=False):
     history: StepHistory | None = None
     ref: int | None = None
     at: datetime | None = None
+    seq: int | None = None
 
 
 class FailedTry(msgspec.Struct, frozen=True, gc=False):
@@ -72,6 +73,7 @@ class FailedTry(msgspec.Struct, frozen=True, gc=False):
     digest: int | None = None
     history: StepHistory | None = None
     result: bytes | None = None
+    seq: int | None = None
 
 
 StepEnd: TypeAlias = NewStep | FailedTry
@@ -137,6 +139,7 @@ def resolve(end: StepEnd, run_id: int, lease_id: int, now: datetime) -> StepReco
         row.error,
         row.history,
         row.ref,
+        row.seq,
     )
 
 
@@ -173,6 +176,7 @@ def failed_step(end: FailedTry, now: datetime) -> NewStep:
         result=end.result,
         error=end.error,
         history=StepHistory(_started_at(end, now), delay, by_rule, kept_tries(end.history, tried)),
+        seq=end.seq,
     )
 
 

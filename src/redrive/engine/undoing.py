@@ -85,9 +85,9 @@ def standing(rows: Sequence[runs.StepRecord]) -> tuple[runs.StepRecord, ...]:
     return tuple(row for row in found if not _is_undone(row, by_path))
 
 
-def newest(row: runs.StepRecord) -> tuple[float, tuple[int, ...]]:
+def newest(row: runs.StepRecord) -> tuple[float, int, tuple[int, ...]]:
     """Return a key that sorts steps in the order of their undos."""
-    return -row.at.timestamp(), tuple(-each for each in runs.path_order(row.path)[1])
+    return -row.at.timestamp(), -(row.seq or 0), tuple(-each for each in runs.path_order(row.path)[1])
 
 
 def _is_undone(row: runs.StepRecord, by_path: Mapping[str, runs.StepRecord]) -> bool:
@@ -215,6 +215,13 @@ def again(rows: Sequence[runs.StepRecord]) -> Again:
     # The children of these calls were cancelled when the run ended.
     dropped = {row.path for row in body.rows if row.is_dropped}
     forget |= {path for path in dropped if all(row.path in forget for row in body.behind([path]))}
+    # What the failure has cut off is not cut off again. The effect of one whose function had ended stays.
+    since = min((at for path in {*cuts, *ended} if (at := body.at(path)) is not None), default=None)
+    forget |= {
+        row.path
+        for row in body.rows
+        if row.outcome is runs.StepOutcome.DROPPED and not row.has_effect and since is not None and row.at >= since
+    }
     # A failure with kept steps behind it leaves no gap: it is executed anew like an undone step.
     failed = {path for path in ended if any(row.path not in forget for row in body.behind([path]))}
     forget -= failed
@@ -253,8 +260,15 @@ class _Order:
     """The rows of the calls of a body, in the order in which the body reaches them."""
 
     def __init__(self, rows: Iterable[runs.StepRecord]) -> None:
+        rows = list(rows)
         self.rows = [row for row in rows if row.kind not in _MARKS and runs.path_order(row.path)[0] == 0]
         self._parts = {row.path: runs.path_order(row.path)[1] for row in self.rows}
+        self._at = {row.path.removeprefix(f"{row.name} "): row for row in rows if row.kind is runs.StepKind.CANCEL}
+        self._at |= {row.path: row for row in self.rows}
+
+    def at(self, path: str) -> datetime | None:
+        """Return when a call ended, or when it received the cancellation; None if that is not recorded."""
+        return self._at[path].at if path in self._at else None
 
     def is_last(self, row: runs.StepRecord) -> bool:
         """Return True if no call behind this one was recorded since; other branches of a call are not behind it."""
@@ -263,14 +277,30 @@ class _Order:
     def behind(self, paths: Iterable[str]) -> list[runs.StepRecord]:
         """Return the rows of the calls behind any of these."""
         first: dict[tuple[int, ...], int] = {}
+        ends = []
         for path in paths:
+            ends += [self._at[path]] if path in self._at else []
+            if runs.is_named(path):
+                continue
             for branch, position in _places(runs.path_order(path)[1]):
                 first[branch] = min(first.get(branch, position), position)
         return [
             row
             for row in self.rows
-            if any(position > first.get(branch, position) for branch, position in _places(self._parts[row.path]))
+            if any(self._follows(row, end) for end in ends)
+            or (
+                not runs.is_named(row.path)
+                and any(position > first.get(branch, position) for branch, position in _places(self._parts[row.path]))
+            )
         ]
+
+    @staticmethod
+    def _follows(row: runs.StepRecord, end: runs.StepRecord) -> bool:
+        """Return True if one of two calls is named, and the first has begun after the end of the other."""
+        if not (runs.is_named(row.path) or runs.is_named(end.path)) or row.seq is None or end.seq is None:
+            return False
+        began = row.at - row.took if row.history is None else row.history.started_at
+        return row.seq > end.seq and began >= end.at
 
     def decided_by(self, paths: Iterable[str]) -> set[str]:
         """Return the calls with branches that were decided by the end of a branch with one of these calls."""

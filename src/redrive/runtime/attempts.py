@@ -81,6 +81,7 @@ class Attempts:
         pool: Pool,
         resources: Mapping[str, Any] = NO_RESOURCES,
         processes: Processes | None = None,
+        linger: float = 0.0,
     ) -> None:
         self.claim_again = asyncio.Event()
         self.doubted = self.closed = False
@@ -103,6 +104,7 @@ class Attempts:
             write_steps=self.steps.put,
             processes=processes,
             era=self._era,
+            linger=linger,
         )
         self._contexts = self._executor.contexts
         self.feeders = self._executor.feeders = Feeders(app, clock, pool, resources, self.outage)
@@ -111,8 +113,8 @@ class Attempts:
             app, clock, self, self.steps, threads=self._executor.threads, era=self._era, outage=self.outage
         )
         self._running: dict[int, asyncio.Task[None]] = {}
+        #: Attempts that have not ended, by their leases.
         self._open: dict[int, Claim] = {}
-        """Attempts that have not ended, by their leases."""
         self._begun: dict[int, Claim] = {}
         """Attempts with handlers that have begun, and with ends that are not written."""
         self._cancelled: dict[int, str] = {}

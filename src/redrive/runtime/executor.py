@@ -99,6 +99,7 @@ class Executor:
         write_steps: writes rows of running runs; None without workflows.
         processes: the children for tasks with ``executor="process"``; None runs these as other ``def`` handlers.
         era: returns that of the store in which the present claims were made.
+        linger: the seconds of a wait that a body with named calls keeps in memory.
     """
 
     def __init__(
@@ -112,9 +113,10 @@ class Executor:
         write_steps: Callable[[StepBatch], Awaitable[StepsWritten]] | None = None,
         processes: Processes | None = None,
         era: Callable[[], int | None] = lambda: None,
+        linger: float = 0.0,
     ) -> None:
         self._app = app
-        self._write_steps = write_steps
+        self._write_steps, self._linger = write_steps, linger
         self._attempts: RunAttempts | None = None
         self.threads = None if pool is None else Threads(pool)
         #: The functions of the policies of jobs.
@@ -244,7 +246,7 @@ class Executor:
             from redrive.runtime.runs.attempt import RunAttempts
 
             self._attempts = RunAttempts(
-                self._app, self.threads, self._write_steps, self.functions, self._cut_off, self._limits
+                self._app, self.threads, self._write_steps, self.functions, self._cut_off, self._limits, self._linger
             )
         admission = admit(self._app, workflow, claim)
         if isinstance(admission, Released):

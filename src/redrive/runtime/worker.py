@@ -85,6 +85,7 @@ class Worker:
             else the version of the installed distribution that has the app.
         processes: the largest number of child processes for tasks with ``executor="process"``, each of which runs one
             handler at a time; by default one for each processor that this process may use.
+        linger: a workflow with named calls (`Flow.named`) keeps its worker for a wait that is shorter than this.
 
     Attributes:
         started: set when the start hooks of the app have run.
@@ -113,6 +114,7 @@ class Worker:
         wait: timedelta = timedelta(seconds=60),
         processes: int | None = None,
         build: str | None = None,
+        linger: timedelta = timedelta(seconds=1),
         clock: Clock | None = None,
     ) -> None:
         if not isinstance(app, App):
@@ -129,6 +131,7 @@ class Worker:
         _check_name(build, "the build of a worker")
         _check_span(shutdown_timeout, "shutdown_timeout")
         _check_span(wait, "wait")
+        _check_span(linger, "linger")
         self._app = app
         self._concurrency = concurrency
         self._queues, self._excluded = queues, exclude_queues or None
@@ -136,7 +139,7 @@ class Worker:
         self._processes = processes
         self._quota = Quota(until_empty=until_empty, left=max_jobs, ended=self._end)
         self._shutdown_timeout = shutdown_timeout
-        self._wait = wait
+        self._wait, self._linger = wait, linger
         self._waits_until = float("-inf")
         self._others_work: Callable[[], bool] = lambda: False
         self._clock = clock or SystemClock()
@@ -288,6 +291,7 @@ class Worker:
                 pool=pool,
                 resources=resources,
                 processes=processes,
+                linger=self._linger.total_seconds(),
             )
             self._attempts = attempts
             if self.stopping.is_set():

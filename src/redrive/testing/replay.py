@@ -35,6 +35,7 @@ from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.runs.attempt import new_conductor
 from redrive.runtime.runs.branches import CURRENT
 from redrive.runtime.runs.conductor import Conductor, RunEnded
+from redrive.runtime.runs.keyed import Patience
 from redrive.runtime.runs.passes import Pass
 from redrive.stores.operations.runs.waits import RunNews
 
@@ -189,7 +190,7 @@ class _NoRecorder:
     async def start_child(self, run: RunRecord, path: str, call: ChildCall) -> StepRecord:  # noqa: ARG002 - as above
         raise BranchDropped
 
-    async def transacted(self, path: str, call: StepCall) -> StepRecord:  # noqa: ARG002 - as above
+    async def transacted(self, path: str, call: StepCall, seq: int | None) -> StepRecord:  # noqa: ARG002 - as above
         raise BranchDropped
 
 
@@ -218,6 +219,7 @@ def _conductor(app: App, code: Workflow[Any, Any, Any], history: RunHistory) -> 
         start_thread=None,
         asleep=_never,
         cut_off=lambda: False,
+        patience=Patience(),
     )
 
 

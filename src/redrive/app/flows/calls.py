@@ -43,6 +43,18 @@ class OnError(StrEnum):
     """Wait for all branches, and return errors in the places of results."""
 
 
+class Key(msgspec.Struct, frozen=True):
+    """What identifies a named call beside its kind and its place among equal ones.
+
+    Attributes:
+        name: the name that the code gives.
+        digest: of the inputs; without inputs of the arguments, and None for a call without them.
+    """
+
+    name: str
+    digest: int | None = None
+
+
 class StepFunction(msgspec.Struct, frozen=True):
     """A function as a step: its name, its parameters, its result and its earlier names; ``once`` if it may run once."""
 
@@ -73,6 +85,7 @@ class StepCall(msgspec.Struct, frozen=True):
     digest: int
     line: str
     transacted: bool = False
+    key: Key | None = None
 
 
 class SleepCall(msgspec.Struct, frozen=True):
@@ -81,6 +94,7 @@ class SleepCall(msgspec.Struct, frozen=True):
     span: timedelta | None
     until: datetime | None
     line: str
+    key: Key | None = None
 
 
 class WaitCall(msgspec.Struct, frozen=True):
@@ -91,6 +105,7 @@ class WaitCall(msgspec.Struct, frozen=True):
     hint: Any
     timeout: timedelta | None
     line: str
+    key: Key | None = None
 
 
 class ChildCall(msgspec.Struct, frozen=True):
@@ -101,6 +116,7 @@ class ChildCall(msgspec.Struct, frozen=True):
     digest: int
     id: str | None
     line: str
+    key: Key | None = None
 
 
 Branch: TypeAlias = Awaitable[Any] | Callable[[], Any]
@@ -119,6 +135,7 @@ class GatherCall(msgspec.Struct, frozen=True):
     at_once: int | None
     line: str
     aka: tuple[str, ...] = ()
+    key: None = None
 
 
 OneCall: TypeAlias = StepCall | SleepCall | WaitCall | ChildCall | GatherCall

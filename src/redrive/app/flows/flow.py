@@ -6,15 +6,15 @@ They differ only in their colour: a method of `Flow` returns a `FlowCall` to be 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, Generic, Literal, NoReturn, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from redrive.app.arguments import checked_text, shown
 from redrive.app.flows.calls import (
-    OneCall,
     SleepCall,
     aware,
     caller,
@@ -25,6 +25,7 @@ from redrive.app.flows.calls import (
     ordered,
     wait_call,
 )
+from redrive.app.flows.flow_call import ConductorProtocol, FlowCall
 from redrive.app.flows.flow_steps import map_call, step_call
 from redrive.app.flows.rng import FlowRandom
 from redrive.app.payload import write_value
@@ -34,70 +35,14 @@ from redrive.errors import ConfigurationError
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 
+if TYPE_CHECKING:
+    from redrive.app.flows.named_flow import NamedFlow
+
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
 OnErrorName = Literal["first", "wait", "collect"]
-
-
-class ConductorProtocol(Protocol):
-    """The worker's side of one run, as the body uses it."""
-
-    @property
-    def parking(self) -> bool:
-        """True while the body is torn down."""
-
-    @property
-    def identity(self) -> tuple[str, str, int]:
-        """The workflow, the id and the version of the run."""
-
-    def announce(self, call: FlowCall[Any]) -> None:
-        """Record that the body has made a call that it must await."""
-
-    def perform(self, asked: OneCall, call: FlowCall[Any] | None = None) -> Coroutine[Any, Any, Any]:
-        """Carry out what a coroutine asks for."""
-
-    def perform_in_thread(self, asked: OneCall) -> Any:
-        """Carry out what a thread asks for."""
-
-    def set(self, name: str, raw: bytes) -> None:
-        """Store a value of the run with its next row."""
-
-    def now(self) -> datetime:
-        """Return the time of the last row that the branch has reached."""
-
-    def random(self) -> FlowRandom:
-        """Return the random number generator of the branch."""
-
-    def shield(self) -> AbstractContextManager[None]:
-        """Return a block in which no cancellation is delivered."""
-
-    def patched(self, name: str, line: str) -> bool:
-        """Return True if the run takes a patch."""
-
-    def restart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
-        """End this epoch of the run, and begin the next one with these arguments."""
-
-
-class FlowCall(Awaitable[R], Generic[R]):
-    """A step, a wait or a group of branches that an ``async def`` body has described and not awaited yet.
-
-    Await it, or pass it to ``flow.gather``, ``flow.first``. It can be awaited once.
-    """
-
-    __slots__ = ("_conductor", "asked")
-
-    def __init__(self, conductor: ConductorProtocol, asked: OneCall) -> None:
-        self._conductor = conductor
-        self.asked = asked
-        conductor.announce(self)
-
-    def __await__(self) -> Generator[Any, Any, R]:
-        return self._conductor.perform(self.asked, self).__await__()
-
-    def __repr__(self) -> str:
-        return f"<a call of flow, to be awaited, in {self.asked.line}>"
 
 
 class FlowBase:
@@ -195,6 +140,20 @@ class FlowBase:
             PayloadError: the arguments do not fit the workflow.
         """
         self._conductor.restart(args, kwargs)
+
+
+CURRENT: ContextVar[Flow | None] = ContextVar("redrive_flow", default=None)
+"""The flow of the body that runs."""
+
+
+def current_flow() -> Flow | None:
+    """Return the flow of the ``async def`` workflow whose body runs here, in any task of it.
+
+    None elsewhere, in the functions of steps, and in the bodies of ``def`` workflows. It is for libraries that record
+    steps if they are called in a workflow; see `Flow.named`.
+    """
+    flow = CURRENT.get()
+    return None if flow is None or flow._conductor.in_step else flow  # noqa: SLF001 - of the same module
 
 
 class Flow(FlowBase):
@@ -453,6 +412,30 @@ class Flow(FlowBase):
         """
         call = step_call(function, args, kwargs, retry=None, timeout=None, undo=None, line=caller(), transacted=True)
         return FlowCall(self._conductor, call)
+
+    def named(self, name: str, *, inputs: object = None) -> NamedFlow:
+        """Return calls of this flow with a name, which any asyncio task of the body may make.
+
+        A library that uses tasks, task groups, queues or streams of asyncio or anyio works so in a workflow. A replay
+        finds such a call by its kind, its name and its inputs, whatever other tasks do, and gives recorded ends to the
+        body in the order in which it received them::
+
+            await flow.named("charge").step(charge, order, retry="5 1s")
+            await flow.named("weather", inputs=[city]).step(lambda: client.get(city))
+
+        Args:
+            name: any text; of calls with equal names and inputs the first one in a replay is the first one before.
+            inputs: what identifies the call in place of its arguments, as for a closure: anything that can be written
+                as JSON, and that is the same in each replay. None for the arguments.
+
+        Raises:
+            ConfigurationError: the name is empty, or begins with a colon.
+            PayloadError: the inputs cannot be written as JSON.
+        """
+        # Most workflows have no named calls.
+        from redrive.app.flows.named_flow import NamedFlow
+
+        return NamedFlow(self._conductor, name, inputs)
 
 
 def _awaitables(method: str, branches: Sequence[Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from redrive.app.arguments import earlier_names, only_started, shown
-from redrive.app.flows.calls import GatherCall, StepCall, StepFunction, Undo, checked_event, gather_call, long_span
+from redrive.app.flows.calls import GatherCall, Key, StepCall, StepFunction, Undo, checked_event, gather_call, long_span
 from redrive.app.payload import Returns, Signature
 from redrive.app.tasks.enqueue import durable_policy
 from redrive.app.tasks.task import Task
@@ -63,8 +63,11 @@ def _name_of(function: Any) -> tuple[str, tuple[str, ...]] | None:
     return (name, ()) if isinstance(name, str) and name.isidentifier() else None
 
 
-def step_function(function: Any) -> StepFunction:
-    """Return a function as a step, after a check that its calls can be recorded."""
+def step_function(function: Any, label: str | None = None) -> StepFunction:
+    """Return a function as a step, after a check that its calls can be recorded; a ``label`` is the name of a call."""
+    if label is not None:
+        step = step_function(function) if isinstance(function, Task) else _checked(_described(function, label))
+        return replace(step, name=label, aka=())
     if isinstance(function, Task):
         if function.is_workflow:
             raise TaskDefinitionError(f"flow.step(): {function.name} is a workflow: a run calls it by flow.call()")
@@ -83,7 +86,7 @@ def step_function(function: Any) -> StepFunction:
     return known
 
 
-def _described(function: object) -> StepFunction:
+def _described(function: object, label: str | None = None) -> StepFunction:
     if not callable(function):
         hint = "; pass the function and its arguments, as in flow.step(charge, order)"
         if inspect.isawaitable(function):
@@ -91,7 +94,7 @@ def _described(function: object) -> StepFunction:
                 function.close()
             raise TaskDefinitionError(f"flow.step() takes a function, and got the call of one{hint}")
         raise TaskDefinitionError(f"flow.step() takes a function, got {shown(function)}{hint}")
-    named = _name_of(function)
+    named = _name_of(function) if label is None else (label, ())
     if named is None:
         raise TaskDefinitionError(
             f"flow.step(): {shown(function)} has no name, and a step is recorded by its name: write a def function"
@@ -163,16 +166,20 @@ def step_call(
     undo: object,
     line: str,
     transacted: bool = False,
+    key: Key | None = None,
 ) -> StepCall:
     """Describe a step; raise if its function, its arguments or its policy cannot be used."""
-    step = step_function(function)
+    step = step_function(function, None if key is None else key.name)
     if transacted:
         step = replace(step, signature=_without_first(step))
     is_open = retry is None and timeout is None
     policy = None if is_open else step_policy(retry, timeout, f"step {step.name!r}")
-    digest = digest_of(step.signature.write(args, kwargs, order="deterministic"))
+    digest = None if key is None else key.digest
+    if digest is None:
+        digest = digest_of(step.signature.write(args, kwargs, order="deterministic"))
     taken_back = None if undo is None else undo_of(undo, f"step {step.name!r}")
-    return StepCall(step, args, kwargs, policy, taken_back, digest, line, transacted)
+    named = None if key is None else replace(key, digest=digest)
+    return StepCall(step, args, kwargs, policy, taken_back, digest, line, transacted, named)
 
 
 def _without_first(step: StepFunction) -> Signature:

@@ -15,8 +15,7 @@ from redrive.app.payload import write_result, write_value
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.app.tasks.job import Job
 from redrive.engine.lifecycle import State
-from redrive.engine.replay import in_order
-from redrive.engine.runs import RunRecord, SignalRecord, StepKind, StepRecord
+from redrive.engine.runs import RunRecord, SignalRecord, StepKind, StepRecord, in_order
 from redrive.errors import ConfigurationError
 from redrive.policy.duration import Duration
 from redrive.stores.operations import jobs

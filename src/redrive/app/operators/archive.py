@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from redrive.engine.replay import in_order
-from redrive.engine.runs import RunRecord, RunState, StepRecord
+from redrive.engine.runs import RunRecord, RunState, StepRecord, in_order
 from redrive.errors import ArchiveError
 from redrive.stores.operations.deleting import ArchiveEntry
 

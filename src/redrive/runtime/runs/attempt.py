@@ -15,7 +15,7 @@ from redrive.app.flows.workflow import Workflow
 from redrive.app.tasks.failures import ERROR_TEXT, clean
 from redrive.clock import SystemClock
 from redrive.engine.lease import limit_of
-from redrive.engine.outcome import Held, Outcome, Released, Unreadable
+from redrive.engine.outcome import Held, Outcome, Parked, Released, Unreadable
 from redrive.engine.records import Claim
 from redrive.engine.replay import describe_run
 from redrive.engine.runs import RunState
@@ -28,6 +28,7 @@ from redrive.runtime.runs.body import BodyCalls
 from redrive.runtime.runs.branches import Branch
 from redrive.runtime.runs.conductor import Conductor, StartThread
 from redrive.runtime.runs.groups import run_group
+from redrive.runtime.runs.keyed import MOST_QUIET, QUIET, Patience
 from redrive.runtime.runs.passes import Pass
 from redrive.runtime.runs.recorder import Recorder, StoreRecorder
 from redrive.runtime.runs.steps import run_step
@@ -49,6 +50,7 @@ def new_conductor(
     start_thread: StartThread | None,
     asleep: Callable[[float], Coroutine[Any, Any, None]],
     cut_off: Callable[[], bool],
+    patience: Patience,
 ) -> Conductor:
     """Return the conductor of one pass; see `Conductor`."""
     return Conductor(
@@ -64,6 +66,7 @@ def new_conductor(
         start_thread=start_thread,
         asleep=asleep,
         cut_off=cut_off,
+        patience=patience,
     )
 
 
@@ -85,6 +88,10 @@ def _carry_out(conductor: Conductor, branch: Branch, asked: OneCall) -> Coroutin
 _GAP = "the database has lost a recorded step, as after a failover; the run is replayed from what is stored"
 
 
+# Runs without progress in their last pass that a worker remembers.
+_MOST_KEPT = 10_000
+
+
 class RunAttempts:
     """Runs the bodies of workflows in one worker.
 
@@ -95,6 +102,7 @@ class RunAttempts:
         functions: the functions of policies.
         cut_off: returns True if the caller has cancelled the attempt of a lease.
         limits: the time limits of attempts.
+        linger: the seconds of a wait that a body with named calls keeps in memory.
     """
 
     def __init__(  # noqa: PLR0917 - the parts of an executor that it uses
@@ -105,13 +113,16 @@ class RunAttempts:
         functions: PolicyFunctions,
         cut_off: Callable[[int], bool],
         limits: TimeLimits,
+        linger: float,
     ) -> None:
         self._app = app
         self._threads = threads
         self._write = write
         self._functions = functions
         self._cut_off = cut_off
-        self._limits = limits
+        self._limits, self._linger = limits, linger
+        #: The seconds for which bodies with named calls settle, by their runs, where a pass has recorded nothing.
+        self._quiet: dict[int, float] = {}
         self._running: dict[int, Conductor] = {}
 
     def asked(self, asked: Mapping[int, Asked]) -> None:
@@ -150,11 +161,24 @@ class RunAttempts:
             EFFECTS.reset(token)
             layers.end(layer)
             del self._running[claim.lease_id]
+        self._note_progress(claim, conductor, outcome)
         if conductor.recorder.gap:
             # Whatever the body has made of that: it is the database that has failed, and not the code.
             log.warning("%s: %s", conductor.describe(), _GAP)
             return Released(_GAP)
         return outcome
+
+    def _note_progress(self, claim: Claim, conductor: Conductor, outcome: Outcome) -> None:
+        """Let a body settle for longer in its next pass if this one has parked without a new row."""
+        before = self._quiet.pop(claim.id, QUIET)
+        if (
+            conductor.keyed is not None
+            and isinstance(outcome, Parked)
+            and not (conductor.recorder.before or outcome.steps)
+        ):
+            if len(self._quiet) >= _MOST_KEPT:
+                del self._quiet[next(iter(self._quiet))]
+            self._quiet[claim.id] = min(before * 2, MOST_QUIET)
 
     def _conductor(self, claim: Claim, code: Workflow[Any, Any, Any], state: RunState) -> Conductor:
         clock, threads = self._app.clock, self._threads
@@ -178,4 +202,5 @@ class RunAttempts:
             start_thread=in_thread,
             asleep=(clock or SystemClock()).asleep,
             cut_off=functools.partial(self._cut_off, claim.lease_id),
+            patience=Patience(self._quiet.get(claim.id, QUIET), self._linger),
         )

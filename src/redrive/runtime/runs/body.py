@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime
 from typing import Any, NoReturn
 
-from redrive.app.flows.calls import GatherCall, OneCall
-from redrive.app.flows.flow import FlowCall
+from redrive.app.flows.calls import GatherCall, Key, OneCall
+from redrive.app.flows.flow_call import FlowCall
 from redrive.app.flows.rng import FlowRandom
 from redrive.app.loading import REFUSAL
 from redrive.engine.outcome import Restarted
@@ -41,6 +41,11 @@ class BodyCalls:
         return self._pass.waits.end is not None
 
     @property
+    def in_step(self) -> bool:
+        """True in the function of a step."""
+        return IN_STEP.get() is not None
+
+    @property
     def identity(self) -> tuple[str, str, int]:
         """The workflow, the id and the version of the run."""
         return self._pass.run_record.workflow, self._pass.run_record.id, self._pass.run_record.version
@@ -55,21 +60,51 @@ class BodyCalls:
             if call not in self._pass.announced:
                 raise FlowMisused(f"{asked.line}: a call of the flow can be awaited once")
             self._pass.announced.discard(call)
+        if asked.key is not None:
+            return await self._perform_named(asked, asked.key)
         branch = self._current(asked.line)
         # Steps write, and so does their record.
         refusal = REFUSAL.set(None)
+        branch.calls = True
         try:
-            self._pass.check_open(branch)
-            self._pass.receipts.goes_on(branch)
-            return await self._carry_out(self._pass, branch, asked)
+            return await self._carried(branch, asked)
         except asyncio.CancelledError:
             branch.cut_off = asked.line
             raise
         finally:
+            branch.calls = False
             REFUSAL.reset(refusal)
             if isinstance(asked, GatherCall):
                 for work in asked.branches:
                     self._pass.forget(work)
+
+    async def _perform_named(self, asked: OneCall, key: Key) -> Any:
+        """Carry out what any task of the body asks for."""
+        parent = self._opener(asked.line)
+        refusal = REFUSAL.set(None)
+        try:
+            with self._pass.name_calls().opened(parent, asked, key) as branch:
+                token = CURRENT.set(branch)
+                try:
+                    return await self._carried(branch, asked)
+                finally:
+                    CURRENT.reset(token)
+        finally:
+            REFUSAL.reset(refusal)
+
+    async def _carried(self, branch: Branch, asked: OneCall) -> Any:
+        """Carry out what a branch asks for; beside named calls the end waits for its turn."""
+        try:
+            self._pass.check_open(branch)
+            self._pass.receipts.goes_on(branch)
+            value = await self._carry_out(self._pass, branch, asked)
+        except BaseException as error:
+            if self._pass.keyed is not None:
+                await self._pass.keyed.failed(branch, error)
+            raise
+        if self._pass.keyed is not None:
+            await self._pass.keyed.turn(branch)
+        return value
 
     def perform_in_thread(self, asked: OneCall) -> Any:
         """Carry out what a thread asks for."""
@@ -90,28 +125,41 @@ class BodyCalls:
         assert helper is not None  # a coroutine runs in a task
         self._pass.helpers.add(helper)
         try:
-            self._pass.check_open(branch)
-            self._pass.receipts.goes_on(branch)
-            return await self._carry_out(self._pass, branch, asked)
+            return await self._carried(branch, asked)
         finally:
             self._pass.helpers.discard(helper)
 
     def _current(self, line: str) -> Branch:
         """Return the branch that calls, or raise the reason why it must not."""
+        branch = self._present(line)
+        if branch is None or not branch.is_current or branch not in self._pass.branches:
+            raise FlowMisused(
+                f"{line}: called from a task or a thread outside the flow, so that the order of its steps "
+                "would change; use flow.gather(), flow.map() or flow.first() in place of asyncio.create_task(), "
+                "asyncio.gather() and threads, or flow.named(...) for calls from asyncio tasks"
+            )
+        return branch
+
+    def _opener(self, line: str) -> Branch:
+        """Return the branch of the task that makes a named call, or raise the reason why it must not."""
+        branch = self._present(line)
+        if branch is None or branch not in self._pass.branches or asyncio.get_running_loop() is not self._pass.loop:
+            raise FlowMisused(
+                f"{line}: called outside of the body of the workflow, or after the branch has ended in which its task "
+                "was started"
+            )
+        return branch
+
+    @staticmethod
+    def _present(line: str) -> Branch | None:
+        """Return the branch of the present context; raise if it is that of a step."""
         step = IN_STEP.get()
         if step is not None:
             raise FlowMisused(
                 f"{line}: a step inside the step {step!r}: only the body and its branches call the flow; return from "
                 "the step first"
             )
-        branch = CURRENT.get()
-        if branch is None or not branch.is_current or branch not in self._pass.branches:
-            raise FlowMisused(
-                f"{line}: called from a task or a thread outside the flow, so that the order of its steps "
-                "would change; use flow.gather(), flow.map() or flow.first() in place of asyncio.create_task(), "
-                "asyncio.gather() and threads"
-            )
-        return branch
+        return CURRENT.get()
 
     # ---------------------------------------------------------------- answers without a wait
 

@@ -14,10 +14,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from redrive.app.flows.rng import FlowRandom
-from redrive.engine.runs import SignalRecord, StepRecord
+from redrive.engine.runs import SignalRecord, StepRecord, is_named
 from redrive.engine.steps import NewStep, StepEnd
 from redrive.errors import FlowInterrupt
 from redrive.errors.foreign import is_a
+
+#: The name of the rows that record where a cancellation was delivered.
+CANCEL_MARK = ":cancel"
 
 R = TypeVar("R")
 
@@ -48,6 +51,9 @@ class Branch:
         replay_only: True if it may take no new step.
         held: what it has received since its last row.
         received: True if the last answer of its flow was a signal, or the result of branches that had received one.
+        calls: True while it is in a call of the flow that has no branch of its own.
+        began: True for a named call that was not held back, or not any more.
+        ref: the job of the child run that it waits for.
         cut_off: the place of a call that the code itself has cut off, as by ``asyncio.timeout``; "" without one.
     """
 
@@ -63,6 +69,8 @@ class Branch:
         self.replay_only: bool = parent is not None and parent.replay_only
         self.received = False
         self.cut_off = ""
+        self.calls = self.began = False
+        self.ref: int | None = None
         self._dropped = False
         self.held: list[Receipt] = []
         #: The function of a step that it awaits, if it can be interrupted.
@@ -108,6 +116,16 @@ class Branch:
         """Return True if the other branch has opened this one, directly or not."""
         parent = self.parent
         return parent is not None and (parent is other or parent.is_below(other))
+
+    def is_in(self, main: Branch) -> bool:
+        """Return True for a branch of this body."""
+        return self is main or self.is_below(main)
+
+    def deliver(self) -> None:
+        """Note that it has received the cancellation of the run; the tasks around a named call have so, too."""
+        self.delivered = True
+        if self.parent is not None and is_named(self.path):
+            self.parent.delivered = True
 
     def reached(self, at: datetime) -> None:
         """Note the time of a row that the branch has reached."""

@@ -25,7 +25,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 
 from redrive.app.app import App
 from redrive.app.flows.calls import StepCall, StepFunction, Undo
-from redrive.app.flows.flow import ConductorProtocol, FlowCall
+from redrive.app.flows.flow_call import ConductorProtocol, FlowCall
 from redrive.app.flows.workflow import Workflow
 from redrive.app.loading import REFUSAL
 from redrive.app.tasks.failures import carried
@@ -34,7 +34,7 @@ from redrive.engine.lease import limit_of
 from redrive.engine.outcome import Held, Outcome, Parked
 from redrive.engine.records import Claim
 from redrive.engine.replay import Answer, Replay, StepRequest, describe_run
-from redrive.engine.runs import RunFlags, RunState, StepKind, StepRecord
+from redrive.engine.runs import RunFlags, RunState, StepKind, StepRecord, is_named
 from redrive.engine.steps import NewStep
 from redrive.errors import (
     BranchDropped,
@@ -45,11 +45,13 @@ from redrive.errors import (
 from redrive.policy import Policy
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.runs.branches import (
+    CANCEL_MARK,
     CURRENT,
     Branch,
     RunningStep,
     StepInterrupted,
 )
+from redrive.runtime.runs.keyed import Keyed, Patience
 from redrive.runtime.runs.parking import Waits
 from redrive.runtime.runs.receipts import Inbox, Receipts
 from redrive.runtime.runs.recorded import RecordedErrors
@@ -57,9 +59,6 @@ from redrive.runtime.runs.recorder import Recorder
 from redrive.runtime.runs.refused import BodyRefusal
 from redrive.runtime.runs.writes import Ended, Writes
 from redrive.stores.operations.workers import Asked
-
-#: The name of the rows that record where a cancellation was delivered.
-CANCEL_MARK = ":cancel"
 
 #: The path and the name of the row that records that a cancellation has to wait.
 CANCEL_SEEN = ":cancel-seen"
@@ -117,6 +116,7 @@ class Conductor:
         start_thread: starts a function in a thread; None calls functions of steps in the thread of the event loop.
         asleep: waits for so many seconds.
         cut_off: returns True if the caller has cancelled the attempt.
+        patience: how long a body with named calls keeps its worker.
     """
 
     # The error of an operation that the body must not call.
@@ -137,6 +137,7 @@ class Conductor:
         start_thread: StartThread | None,
         asleep: Callable[[float], Coroutine[Any, Any, None]],
         cut_off: Callable[[], bool],
+        patience: Patience,
     ) -> None:
         self.claim, self.workflow, self.run_record = claim, workflow, state.run
         self.seed = f"{state.run.workflow} {state.run.id} {state.run.epoch}"
@@ -153,24 +154,51 @@ class Conductor:
         self.branches: list[Branch] = []
         #: Calls of the body that were not awaited yet.
         self.announced: set[FlowCall[Any]] = set()
-        self.writes = Writes(
-            claim,
-            workflow,
-            state,
-            recorder,
-            now=now,
-            flags=self._take,
-            lost=self._lose,
-            finished=self._finished,
-        )
+        ends = {"lost": self._lose, "finished": self._finished}
+        self.writes = Writes(claim, workflow, state, recorder, now=now, flags=self._take, **ends)
         self.waits = Waits(
             self.branches, self.writes, parked=self._parked, refresh=self._refresh, now=now, asleep=asleep
         )
         self._marks = {row.path.removeprefix(f"{CANCEL_MARK} ") for row in state.steps if row.kind is StepKind.CANCEL}
         self._cancel_seen = bool(self._marks)
+        self._steps, self._patience = state.steps, patience
+        #: The named calls of the body; None for a body that makes none.
+        self.keyed = self._new_keyed() if any(is_named(row.path) for row in state.steps) else None
         #: Tasks that end with the pass.
         self.helpers: set[asyncio.Task[Any]] = set()
         self._reads: set[asyncio.Task[None]] = set()
+
+    # ---------------------------------------------------------------- named calls
+
+    def name_calls(self) -> Keyed:
+        """Return the named calls of the body, from the first one on."""
+        if self.keyed is None:
+            for branch in self.branches:
+                # What it has received is written with the next row of the run, and not of the branch alone.
+                self.writes.attach_held(branch)
+            self.keyed = self._new_keyed()
+        return self.keyed
+
+    def _new_keyed(self) -> Keyed:
+        keyed = self.waits.keyed = Keyed(
+            self._steps,
+            self.replay,
+            self.waits,
+            self.writes,
+            self.inbox,
+            self.branches,
+            seed=self.seed,
+            patience=self._patience,
+            ends=lambda: self.cut_off() or self.is_over,
+            describe=self.describe,
+        )
+        self.writes.number = keyed.number
+        return keyed
+
+    async def ready(self, branch: Branch, answer: Answer) -> None:
+        """Hold a call back until it may begin; only beside named calls."""
+        if self.keyed is not None and self.asked is not None:
+            await self.keyed.ready(branch, answer, self.asked)
 
     # ---------------------------------------------------------------- branches
 
@@ -297,7 +325,7 @@ class Conductor:
             self.waits.close(Held(answer.mismatch))
             self.check_open(branch)
         if answer.path in self._marks:
-            branch.delivered = True
+            branch.deliver()
             raise CancelRequested(self.flags.cancel_why)
         if answer.row is not None and answer.row.is_final:
             branch.reached(answer.row.at)
@@ -318,7 +346,8 @@ class Conductor:
             self.check_receives(branch)
             cancel = self.flags.cancel_why
             if cancel is not None and not branch.delivered and not branch.shields:
-                branch.delivered = self._cancel_seen = True
+                branch.deliver()
+                self._cancel_seen = True
                 await self.writes.record_for(branch, NewStep(f"{CANCEL_MARK} {path}", StepKind.CANCEL, CANCEL_MARK))
                 raise CancelRequested(cancel)
             if not self.flags.paused:
@@ -333,7 +362,7 @@ class Conductor:
         while True:
             await self.edge(branch, path, has_effect=True)
             with contextlib.suppress(StepInterrupted):
-                work = self.writes.transact(path, call, ended)
+                work = self.writes.transact(branch, path, call, ended)
                 row = await (work if branch.parent is None else self.writes.finish(work))
                 branch.reached(row.at)
                 return row

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from redrive.app.flows.calls import GatherCall, OnError
-from redrive.app.flows.flow import FlowCall
+from redrive.app.flows.flow_call import FlowCall
 from redrive.engine.replay import StepRequest
 from redrive.engine.runs import RACE, StepKind, branch_path
 from redrive.engine.steps import NewStep
@@ -88,7 +88,7 @@ class _Group:
         for number, child in self._children.items():
             if number != self._decided:
                 # A step of it that was undone is not executed anew, so the steps behind it are not reached.
-                self._conductor.replay.drop(child.path)
+                self._leave(child)
         return self._result(self._decided)
 
     def _start(self, number: int) -> None:
@@ -96,6 +96,8 @@ class _Group:
         child = Branch(branch_path(self._path, number), self._parent.at, conductor.seed, self._parent)
         if self._decided not in (None, number):
             child.replay_only = True
+            if conductor.keyed is not None:
+                conductor.keyed.leave_out(conductor.replay.below(child.path))
         self._children[number] = child
         work = self._call.branches[number]
         context = contextvars.copy_context()
@@ -154,8 +156,14 @@ class _Group:
         for number, child in self._children.items():
             if number not in self._ended:
                 self._conductor.receipts.drop(child, seen=self._has_code(number))
-                self._conductor.replay.drop(child.path)
+                self._leave(child)
         self._tasks.clear()
+
+    def _leave(self, child: Branch) -> None:
+        """Count the recorded steps of a branch as reached."""
+        self._conductor.replay.drop(child.path)
+        if self._conductor.keyed is not None:
+            self._conductor.keyed.leave_out(self._conductor.replay.below(child.path))
 
     def _result(self, number: int) -> Any:
         self._raise_interrupt()

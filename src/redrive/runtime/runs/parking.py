@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from redrive.engine.outcome import Outcome, Parked
 from redrive.engine.runs import FAR, StepKind, StepRecord
@@ -29,6 +29,22 @@ from redrive.runtime.runs.writes import Writes
 
 # Seconds between two polls for signals, while a branch waits for one and another branch works.
 _LOOK = 0.5
+
+
+class NamedCalls(Protocol):
+    """The named calls of a body; see `redrive.runtime.runs.keyed`."""
+
+    def all_wait(self) -> bool:
+        """Return True if no function of a step runs: every call waits, and the rest is up to the body."""
+
+    def is_short(self, left: float | None) -> bool:
+        """Return True for a wait that is kept in memory: it ends in so many seconds."""
+
+    def settle(self, park: Callable[[], None]) -> None:
+        """Park the body if no call begins or ends for a while."""
+
+    def tear_down(self) -> None:
+        """Cancel the calls that are held back, and the tasks of branches that are in no call."""
 
 
 class Waits:
@@ -64,8 +80,12 @@ class Waits:
         self.end: Outcome | None = None
         self.interrupt: FlowInterrupt | None = None
         self._looking = False
+        #: The named calls of the body, if it makes some.
+        self.keyed: NamedCalls | None = None
         self._helpers: set[asyncio.Task[None]] = set()
         self._timer: asyncio.Task[None] | None = None
+        #: True while the timer waits for a time, and not for the database.
+        self._sleeps = False
 
     async def wait(self, branch: Branch, due_at: datetime | None, why: str, path: str) -> None:
         """Wait with the row at this path until something has changed, or raise `Parking`; the caller checks again."""
@@ -113,8 +133,7 @@ class Waits:
         waiting = [(branch, branch.wait) for branch in self._branches if branch.wait is not None]
         if any(wait.woken.done() for _, wait in waiting) or not waiting:
             return
-        if all(branch.is_idle for branch in self._branches) and not self._writes.unfinished:
-            self._park([wait for _, wait in waiting])
+        if not self._writes.unfinished and self._parks([wait for _, wait in waiting]):
             return
         for branch, wait in waiting:
             if wait.row is not None:
@@ -124,6 +143,31 @@ class Waits:
                 self._spawn(self._write_held(branch))
         if self._timer is None or self._timer.done():
             self._timer = self._loop.create_task(self._keep_times())
+
+    def _parks(self, waits: list[BranchWait]) -> bool:
+        """Park if every branch waits, or when a body with named calls has settled; return False if one goes on."""
+        if self.keyed is None:
+            if all(branch.is_idle for branch in self._branches):
+                self._park(waits)
+                return True
+            return False
+        if not self.keyed.all_wait() or self.keyed.is_short(self._left(waits)):
+            return False
+        # Virtual time must not pass while the body settles.
+        self._stop_times()
+        self.keyed.settle(self._settled)
+        return True
+
+    def _left(self, waits: list[BranchWait]) -> float | None:
+        """Return the seconds until the first of these waits is due."""
+        due = min((wait.due_at for wait in waits if wait.due_at is not None), default=None)
+        return None if due is None else (due - self._now()).total_seconds()
+
+    def _settled(self) -> None:
+        """Park a body with named calls, in which nothing has happened for a while."""
+        waits = [branch.wait for branch in self._branches if branch.wait is not None]
+        if self.end is None and waits and not self._writes.unfinished and not any(wait.woken.done() for wait in waits):
+            self._park(waits)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         helper = self._loop.create_task(work)
@@ -166,6 +210,8 @@ class Waits:
             for branch in sorted(self._branches, key=lambda each: each.path):
                 if branch.wait is not None:
                     branch.wait.throw(Parking(str(self.interrupt)))
+            if self.keyed is not None:
+                self.keyed.tear_down()
 
     def open(self) -> None:
         """Let the branches ask again after a teardown."""
@@ -178,6 +224,11 @@ class Waits:
         if self._timer is not None:
             self._timer.cancel()
 
+    def _stop_times(self) -> None:
+        if self._timer is not None and self._sleeps:
+            self._timer.cancel()
+            self._timer = None
+
     async def _keep_times(self) -> None:
         """Wake branches at their due times, and poll for signals, while another branch works."""
         while self.end is None:
@@ -187,7 +238,9 @@ class Waits:
             now = self._now()
             due = min((wait.due_at for wait in waits if wait.due_at is not None), default=None)
             left = _LOOK if due is None else min(max((due - now).total_seconds(), 0.0), _LOOK)
+            self._sleeps = True
             await self._asleep(left)
+            self._sleeps = False
             await self._refresh()
             now = self._now()
             for wait in waits:

@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import Token
 from typing import Any
 
+from redrive.app.flows.flow import CURRENT as FLOW
 from redrive.app.flows.flow import Flow
 from redrive.app.flows.sync_flow import SyncFlow
 from redrive.app.tasks.failures import permanent
@@ -47,6 +49,7 @@ class Pass:
     def __init__(self, conductor: Conductor) -> None:
         self._conductor = conductor
         self._expired = False
+        self._token: Token[Flow | None] | None = None
 
     async def run(
         self,
@@ -70,6 +73,7 @@ class Pass:
                 result = await within(conductor.run_branch(main, functools.partial(self._body, arguments)))
             except BaseException as raised:  # noqa: BLE001 - the body may raise anything
                 error = raised
+            await self._leave(main)
             return await self._ended(main, arguments, result, error)
         except RunEnded as end:
             return end.outcome
@@ -89,10 +93,14 @@ class Pass:
         except BaseException as error:
             if conductor.waits.end is not None:
                 raise RunEnded(conductor.waits.end) from error
+            if conductor.keyed is not None and conductor.keyed.replayed:
+                undo_cancellation()
+                raise BranchDropped from error
             if not is_a(error, BranchDropped):
                 self._check_whole(error)
             raise
         finally:
+            await self._leave(main)
             conductor.stop_helpers()
         misused = self._misuse()
         if misused is not None:
@@ -105,10 +113,21 @@ class Pass:
 
     def _body(self, arguments: Mapping[str, Any]) -> Any:
         conductor = self._conductor
-        flow = (Flow if conductor.workflow.is_async else SyncFlow)(conductor.calls(conductor))
         name = conductor.workflow.signature.context
         assert name is not None
+        if not conductor.workflow.is_async:
+            return conductor.workflow.function(**{name: SyncFlow(conductor.calls(conductor))}, **arguments)
+        flow = Flow(conductor.calls(conductor))
+        self._token = FLOW.set(flow)
         return conductor.workflow.function(**{name: flow}, **arguments)
+
+    async def _leave(self, main: Branch) -> None:
+        """End what the body has left over."""
+        if self._token is not None:
+            FLOW.reset(self._token)
+            self._token = None
+        if self._conductor.keyed is not None:
+            await self._conductor.keyed.stop(main)
 
     async def _ended(
         self, main: Branch, arguments: Mapping[str, Any], result: Any, error: BaseException | None
@@ -118,7 +137,8 @@ class Pass:
         conductor.writes.check_lost()
         if error is not None and conductor.cut_off() and is_interruption(error):
             raise asyncio.CancelledError from error
-        if is_a(error, asyncio.CancelledError):
+        if is_a(error, asyncio.CancelledError) or conductor.keyed is not None:
+            # A body with named calls is parked by the cancellation of its task.
             undo_cancellation()
         await self._finish_all()
         conductor.writes.check_lost()
@@ -126,6 +146,9 @@ class Pass:
             return await conductor.undos.go_on(conductor, main)
         self._check_parked(error)
         conductor.writes.attach_held(main)
+        if error is not None and not conductor.errors.is_recorded(error):
+            # Another pass may not come to this error, which has cut off other calls.
+            conductor.writes.rows.forget_drops()
         if error is None:
             error = self._misuse() or self._undelivered(main)
         elif self._expired:
@@ -165,7 +188,7 @@ class Pass:
             )
         if conductor.misused is not None and isinstance(conductor.waits.end, Parked):
             raise RunEnded(Held(f"{conductor.describe()}: {conductor.misused}")) from error
-        if not _is_interrupt(error):
+        if not _is_interrupt(error, conductor.keyed is not None):
             log.warning("%s: its body raised while it was torn down: %r", describe_run(conductor.run_record), error)
         raise RunEnded(conductor.waits.end)
 
@@ -174,14 +197,14 @@ class Pass:
         conductor = self._conductor
         if conductor.misused is not None:
             return conductor.misused
-        if conductor.announced:
-            return self._unawaited()
+        for call in conductor.announced:
+            text = f"a call of the flow was never awaited: {call.asked.line}"
+            if call.asked.key is None:
+                return FlowMisused(text)
+            # The task that was to await it may have been cancelled before.
+            log.warning("%s: %s", conductor.describe(), text)
         self._check_whole(None)
         return None
-
-    def _unawaited(self) -> FlowMisused:
-        lost = next(iter(self._conductor.announced))
-        return FlowMisused(f"a call of the flow was never awaited: {lost.asked.line}")
 
     def _check_whole(self, error: BaseException | None) -> None:
         """Raise the outcome of a run with recorded steps that its body has not reached."""
@@ -199,12 +222,14 @@ class Pass:
     async def _outcome(self, main: Branch, arguments: Mapping[str, Any], error: BaseException) -> Outcome:
         """Return the outcome of a body that has raised an error."""
         conductor = self._conductor
-        if not is_a(error, CancelRequested):
+        if not _is_cancel(error):
             self._check_whole(error)
             outcome = conductor.errors.outcome_of(error)
             outcome = await conductor.functions.failure(conductor.claim, dict(arguments), error, outcome)
             if self._is_final(outcome) or self._undelivered(main) is None:
                 return outcome
+        if is_a(error, BaseExceptionGroup):
+            return Cancelled(str(CancelRequested(conductor.flags.cancel_why)))
         return Cancelled(str(self._undelivered(main) or error))
 
     def _is_final(self, outcome: Outcome) -> bool:
@@ -226,14 +251,25 @@ class Pass:
         return Succeeded(raw)
 
 
-def _is_interrupt(error: BaseException) -> bool:
-    """Return True for an interrupt, for a group of them, and for an error that was raised while one passed."""
+def _is_cancel(error: BaseException) -> bool:
+    """Return True for the cancellation of a run, and for a group of it with what it has cut off."""
     if is_a(error, BaseExceptionGroup):
-        return all(_is_interrupt(each) for each in error.exceptions)
+        found = [each for each in error.exceptions if not is_a(each, asyncio.CancelledError)]
+        return bool(found) and all(map(_is_cancel, found))
+    return is_a(error, CancelRequested)
+
+
+def _is_interrupt(error: BaseException, cancels: bool) -> bool:  # noqa: FBT001 - of the pass
+    """Return True for an interrupt, for a group of them, and for an error that was raised while one passed.
+
+    A cancellation is an interrupt if it ``cancels`` the tasks of a body.
+    """
+    if is_a(error, BaseExceptionGroup):
+        return all(_is_interrupt(each, cancels) for each in error.exceptions)
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
-        if is_a(link, FlowInterrupt):
+        if is_a(link, FlowInterrupt) or (cancels and is_a(link, asyncio.CancelledError)):
             return True
         seen.add(id(link))
         link = link.__context__

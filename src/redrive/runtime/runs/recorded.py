@@ -7,6 +7,7 @@ import msgspec
 from redrive.app.flows.run_errors import rebuilt
 from redrive.engine.outcome import Failed, Outcome
 from redrive.engine.runs import StepError, StepRecord
+from redrive.errors.foreign import is_a
 from redrive.runtime.handlers import outcome_of
 
 
@@ -48,6 +49,8 @@ class RecordedErrors:
         seen: set[int] = set()
         link = error
         while link is not None and id(link) not in seen:
+            if is_a(link, BaseExceptionGroup):
+                return next((found for each in link.exceptions if (found := self._found(each)) is not None), None)
             for each, path, asks in self._recorded:
                 if link is each:
                     return path, asks

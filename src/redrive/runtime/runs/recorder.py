@@ -67,7 +67,7 @@ class Recorder(Protocol):
     async def start_child(self, run: RunRecord, path: str, call: ChildCall) -> StepRecord:
         """Start a child run and write the row of its call in one transaction."""
 
-    async def transacted(self, path: str, call: StepCall) -> StepRecord:
+    async def transacted(self, path: str, call: StepCall, seq: int | None) -> StepRecord:
         """Call the function of a step with a connection, and commit its writes with the row."""
 
 
@@ -160,7 +160,7 @@ class StoreRecorder:
 
     # ---------------------------------------------------------------- steps in the user's transaction
 
-    async def transacted(self, path: str, call: StepCall) -> StepRecord:
+    async def transacted(self, path: str, call: StepCall, seq: int | None) -> StepRecord:
         """Call the function of a step with a connection, and commit its writes with the row.
 
         If the reply to the commit was lost, the row shows if it took effect. A transaction that another one has ended,
@@ -170,7 +170,7 @@ class StoreRecorder:
         tries = 0
         while True:
             try:
-                row = await self._tried(path, call)
+                row = await self._tried(path, call, seq)
             except (StoreBusy, StoreFull, StoreUnreachable):
                 tries += 1
                 await self._clock.asleep(rest(tries))
@@ -184,17 +184,17 @@ class StoreRecorder:
                 raise row
             return self._seen(row)
 
-    async def _tried(self, path: str, call: StepCall) -> StepRecord | Exception:
+    async def _tried(self, path: str, call: StepCall, seq: int | None) -> StepRecord | Exception:
         if inspect.iscoroutinefunction(call.step.function):
-            return await self._transacted(path, call)
+            return await self._transacted(path, call, seq)
         if self._in_thread is None:
-            return outside_loop(lambda: self._transacted_here(path, call))
-        row: StepRecord | Exception = await self._in_thread(lambda: self._transacted_here(path, call))
+            return outside_loop(lambda: self._transacted_here(path, call, seq))
+        row: StepRecord | Exception = await self._in_thread(lambda: self._transacted_here(path, call, seq))
         return row
 
     # Returned, and not raised, is what the function raised in a transaction that stands, whatever the error: it may be
     # that of another store.
-    async def _transacted(self, path: str, call: StepCall) -> StepRecord | Exception:
+    async def _transacted(self, path: str, call: StepCall, seq: int | None) -> StepRecord | Exception:
         loan = await self._app.store.abegin()
         try:
             function = functools.partial(call.step.function, loan.connection, *call.args, **call.kwargs)
@@ -208,14 +208,14 @@ class StoreRecorder:
                     return error
                 _check_not_rolled_back(error)
                 raise
-            row = self._checked(await loan.run(self._operation(path, call, value)))
+            row = self._checked(await loan.run(self._operation(path, call, value, seq)))
         except BaseException:
             await loan.rollback()
             raise
         await loan.commit()
         return row
 
-    def _transacted_here(self, path: str, call: StepCall) -> StepRecord | Exception:
+    def _transacted_here(self, path: str, call: StepCall, seq: int | None) -> StepRecord | Exception:
         loan = self._app.store.begin()
         token = IN_STEP.set(call.step.name)
         try:
@@ -229,7 +229,7 @@ class StoreRecorder:
                     return error
                 _check_not_rolled_back(error)
                 raise
-            row = self._checked(loan.run(self._operation(path, call, value)))
+            row = self._checked(loan.run(self._operation(path, call, value, seq)))
         except BaseException:
             loan.rollback()
             raise
@@ -244,10 +244,10 @@ class StoreRecorder:
         return calls.recorded(self._claim.id, path)
 
     # The transaction has called a function by then: it waits for an operator who has locked the run, and goes on.
-    def _operation(self, path: str, call: StepCall, value: object) -> Operation[StepsWritten]:
+    def _operation(self, path: str, call: StepCall, value: object, seq: int | None) -> Operation[StepsWritten]:
         raw = call.step.returns.check(value)
         check_size(f"step {call.step.name}", raw)
-        end = NewStep(path, StepKind.STEP, call.step.name, tries=1, digest=call.digest, result=raw)
+        end = NewStep(path, StepKind.STEP, call.step.name, tries=1, digest=call.digest, result=raw, seq=seq)
         batch = StepBatch(self._claim.id, self._claim.lease_id, (end,), before=self.before)
         return steps.record_behind(batch, now=self._app.now())
 

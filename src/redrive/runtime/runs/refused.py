@@ -23,10 +23,10 @@ class BodyRefusal:
         noted: called with the error, which the body may catch, or which may be that of a task that nothing awaits.
     """
 
-    __slots__ = ("_branch", "_noted", "_thread")
+    __slots__ = ("_noted", "_thread", "branch")
 
     def __init__(self, branch: Branch, noted: Callable[[FlowMisused], None]) -> None:
-        self._branch = branch
+        self.branch = branch
         self._noted = noted
         self._thread = threading.get_ident()
 
@@ -42,15 +42,15 @@ class BodyRefusal:
 
     def _line(self) -> str:
         """Return the line of the body that calls, or that waits for the task or thread that calls."""
-        if self._branch.is_current:
+        if self.branch.is_current:
             found = of_user(callers())
         else:
-            found = of_user(chain(_in_loop(callers()), self._starting(), reversed([*_suspended(self._branch.task)])))
+            found = of_user(chain(_in_loop(callers()), self._starting(), reversed([*_suspended(self.branch.task)])))
         return "its body" if found is None else place(*found)
 
     def _starting(self) -> Iterable[Place]:
         """Return the places of the branch if it is running while another thread calls."""
-        task, frame = self._branch.task, sys._current_frames().get(self._thread)  # as for `callers`
+        task, frame = self.branch.task, sys._current_frames().get(self._thread)  # as for `callers`
         is_running = task is not None and asyncio.current_task(task.get_loop()) is task
         return _in_loop(callers(frame)) if is_running and frame is not None else ()
 

@@ -11,8 +11,8 @@ import msgspec
 from redrive.app.flows.calls import ChildCall, StepCall
 from redrive.app.flows.workflow import Workflow
 from redrive.engine.replay import describe_run
-from redrive.engine.runs import RunFlags, RunState, StepRecord, check_values
-from redrive.engine.steps import StepEnd
+from redrive.engine.runs import RunFlags, RunState, StepKind, StepOutcome, StepRecord, check_values
+from redrive.engine.steps import NewStep, StepEnd
 from redrive.errors import LeaseLost, TooManySteps
 from redrive.runtime import log
 from redrive.runtime.runs.recorder import Recorder
@@ -69,6 +69,8 @@ class PendingRows:
             {} if state.run.values is None else msgspec.json.decode(state.run.values, type=dict[str, msgspec.Raw])
         )
         self._changed = False
+        #: The calls that were cut off, with the rows that were to be written before.
+        self._dropped: dict[str, StepEnd | None] = {}
 
     def check_room(self) -> None:
         """Raise `TooManySteps` if the run may record no more steps."""
@@ -82,6 +84,27 @@ class PendingRows:
     def attach(self, end: StepEnd) -> None:
         """Write a row with the next one."""
         self._next.ends[end.path] = self._next.attached[end.path] = end
+
+    def drop(self, end: NewStep) -> bool:
+        """Write the row of a call that was cut off with the next one; return True if another row of it was to be."""
+        before = self._next.ends.get(end.path)
+        if isinstance(before, NewStep) and before.outcome is StepOutcome.OK and end.kind is StepKind.STEP:
+            # The effect of the function stays, and may have to be undone.
+            end = msgspec.structs.replace(end, result=before.result or b"null")
+        self._dropped[end.path] = before
+        self.attach(end)
+        return before is not None
+
+    def forget_drops(self) -> None:
+        """Do not write that calls were cut off, if that is not written: what has ended them is not recorded."""
+        for path, before in self._dropped.items():
+            end = self._next.ends.get(path)
+            if end is None or not isinstance(end, NewStep) or end.outcome is not StepOutcome.DROPPED:
+                continue
+            if before is not None:
+                self.attach(before)
+            elif self._next.attached.pop(path, None) is not None:
+                del self._next.ends[path]
 
     def set(self, name: str, raw: bytes) -> None:
         """Write a value of the run with its next row; raise `ResultTooLarge` if all values are too large together."""
@@ -146,10 +169,10 @@ class PendingRows:
         self._grew(1)
         return row
 
-    async def transact(self, path: str, call: StepCall) -> StepRecord:
+    async def transact(self, path: str, call: StepCall, seq: int | None) -> StepRecord:
         """Call the function of a step with a connection, and write its row in the same transaction."""
         await self.flush()
-        row = await self._fenced(self._recorder.transacted(path, call))
+        row = await self._fenced(self._recorder.transacted(path, call, seq))
         self._grew(1)
         return row
 

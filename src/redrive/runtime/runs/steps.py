@@ -58,6 +58,8 @@ async def run_step(conductor: Conductor, branch: Branch, call: StepCall) -> Any:
     ended = None if call.undo is None else functools.partial(_note_undo, conductor, call.undo, policy, step)
     if row is not None and ended is not None:
         ended(row)
+    if conductor.keyed is not None:
+        await conductor.ready(branch, answer)
     if row is None or row.outcome is StepOutcome.WAITING:
         if call.transacted:
             row = await conductor.transact(branch, answer.path, call, ended)

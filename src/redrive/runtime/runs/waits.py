@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from redrive.app.flows.calls import ChildCall, SleepCall, WaitCall, read_value
 from redrive.engine.lifecycle import State
 from redrive.engine.replay import StepRequest, shown
@@ -18,18 +20,25 @@ from redrive.runtime.runs.conductor import Conductor
 
 async def sleep(conductor: Conductor, branch: Branch, call: SleepCall) -> None:
     """Wait until the recorded end of a sleep. Its row is final at once: only the due time matters."""
-    answer = conductor.ask(branch, StepRequest(StepKind.SLEEP, "sleep", line=call.line))
+    name, digest = ("sleep", None) if call.key is None else (call.key.name, call.key.digest)
+    answer = conductor.ask(branch, StepRequest(StepKind.SLEEP, name, digest, call.line))
     row = answer.row
+    await conductor.ready(branch, answer)
     if row is None:
         await conductor.edge(branch, answer.path)
-        end = NewStep(answer.path, StepKind.SLEEP, "sleep", delay=call.span, due_at=call.until)
+        end = NewStep(answer.path, StepKind.SLEEP, name, delay=call.span, due_at=call.until, digest=digest)
         if _is_over(conductor, conductor.writes.expected(end)):
             row = await conductor.writes.record_for(branch, end)
         else:
+            if conductor.keyed is not None:
+                # Its end will have a number.
+                end = replace(end, outcome=StepOutcome.WAITING)
             row = await conductor.waits.wait_with(branch, end, "sleeps")
     while not _is_over(conductor, row):
         await conductor.edge(branch, answer.path)
         await conductor.waits.wait(branch, row.due_at, "sleeps", answer.path)
+    if not row.is_final:
+        conductor.writes.end_with_next(branch, NewStep(row.path, row.kind, row.name, due_at=row.due_at, digest=digest))
     branch.reached(row.due_at or row.at)
 
 
@@ -39,8 +48,10 @@ def _is_over(conductor: Conductor, row: StepRecord) -> bool:
 
 async def wait_for(conductor: Conductor, branch: Branch, call: WaitCall) -> Any:
     """Return the value of the next unread signal of a name, or of an emitted value; raise `TimedOut` without one."""
-    answer = conductor.ask(branch, StepRequest(call.kind, call.name, line=call.line))
+    digest = None if call.key is None else call.key.digest
+    answer = conductor.ask(branch, StepRequest(call.kind, call.name, digest, call.line))
     row = answer.row
+    await conductor.ready(branch, answer)
     if row is None or not row.is_final:
         row = await _received(conductor, branch, answer.path, call, row)
     branch.received = row.kind is StepKind.WAIT and row.ref is not None
@@ -79,7 +90,8 @@ async def _received(
             "" if call.timeout is None else f", {format_duration(call.timeout)} at most"
         )
         if row is None:
-            end = NewStep(path, call.kind, call.name, StepOutcome.WAITING, delay=call.timeout)
+            digest = None if call.key is None else call.key.digest
+            end = NewStep(path, call.kind, call.name, StepOutcome.WAITING, delay=call.timeout, digest=digest)
             row = await conductor.waits.wait_with(branch, end, why)
         else:
             await conductor.waits.wait(branch, row.due_at, why, path)
@@ -115,8 +127,12 @@ def _signal(
     signal = conductor.inbox.first(call.name, None if row is None else row.due_at)
     if signal is None:
         return None
-    end = NewStep(path, call.kind, call.name, result=signal.payload, ref=signal.id, at=conductor.now_at())
-    conductor.receipts.receive(branch, end, signal)
+    digest = None if call.key is None else call.key.digest
+    end = NewStep(
+        path, call.kind, call.name, result=signal.payload, ref=signal.id, at=conductor.now_at(), digest=digest
+    )
+    receipts = conductor.receipts if conductor.keyed is None else conductor.keyed
+    receipts.receive(branch, end, signal)
     return conductor.writes.expected(end)
 
 
@@ -129,6 +145,7 @@ async def call_child(conductor: Conductor, branch: Branch, call: ChildCall) -> A
     name, *earlier = call.workflow.names
     answer = conductor.ask(branch, StepRequest(StepKind.CALL, name, call.digest, call.line, tuple(earlier)))
     row = answer.row
+    await conductor.ready(branch, answer)
     if row is None:
         if conductor.app.find(name) is None:
             raise TaskDefinitionError(
@@ -136,7 +153,7 @@ async def call_child(conductor: Conductor, branch: Branch, call: ChildCall) -> A
                 "start it in a step, with an id"
             )
         await conductor.edge(branch, answer.path, has_effect=True)
-        row = await conductor.writes.start_child(answer.path, call)
+        row = await conductor.writes.start_child(branch, answer.path, call)
     if not row.is_final:
         row = await _ended(conductor, branch, row)
     if row.outcome is StepOutcome.FAILED:

@@ -20,7 +20,7 @@ from redrive.app.flows.calls import ChildCall, StepCall
 from redrive.app.flows.workflow import Workflow
 from redrive.engine.records import Claim
 from redrive.engine.replay import describe_run
-from redrive.engine.runs import RunFlags, RunState, StepKind, StepRecord
+from redrive.engine.runs import RunFlags, RunState, StepKind, StepOutcome, StepRecord
 from redrive.engine.steps import NewStep, StepEnd, resolve
 from redrive.errors import LeaseLost
 from redrive.runtime.runs.branches import Branch, ExitInTask, Receipt, carrying
@@ -65,10 +65,15 @@ class Writes:
         self.rows = PendingRows(state, workflow, recorder, flags=flags, lost=self._lose)
         #: The calls of child runs that have not ended, and whether each was dropped.
         self.calling = {
-            row.path: row.is_dropped for row in state.steps if row.kind is StepKind.CALL and not row.is_final
+            row.path: row.is_dropped
+            for row in state.steps
+            if row.kind is StepKind.CALL and (not row.is_final or row.outcome is StepOutcome.DROPPED)
         }
         #: Tasks of branches, perhaps of dropped ones, that the pass waits for.
         self.unfinished: set[asyncio.Task[Any]] = set()
+
+    #: Returns the row of an end with its number; None if the ends of the pass have none.
+    number: Callable[[Branch, StepEnd], StepEnd] | None = None
 
     def _lose(self) -> None:
         self._is_lost = True
@@ -89,6 +94,10 @@ class Writes:
             branch.held.append(Receipt(end, None))
         else:
             self.rows.attach(end)
+
+    def end_with_next(self, branch: Branch, end: NewStep) -> None:
+        """Write an end without an effect with the next row: what depends on it is not written before it."""
+        self.rows.attach(end if self.number is None else self.number(branch, end))
 
     def attach_held(self, branch: Branch) -> None:
         """Write what a branch has received with the next row, or with the end of the pass."""
@@ -114,6 +123,8 @@ class Writes:
 
     async def write_for(self, branch: Branch, end: StepEnd, ended: Ended | None = None) -> StepRecord:
         """Write a row as `record_for` does, as a part of work that a drop does not cut off."""
+        if self.number is not None:
+            end = self.number(branch, end)
         if not branch.held:
             row = await self.rows.record(end)
             self.check_lost()
@@ -129,14 +140,26 @@ class Writes:
             ended(row)
         return row
 
-    async def start_child(self, path: str, call: ChildCall) -> StepRecord:
+    async def start_child(self, branch: Branch, path: str, call: ChildCall) -> StepRecord:
         """Start a child run, and write the row of its call."""
         self.calling[path] = False
-        return await self.rows.start_child(path, call)
+        work = self.rows.start_child(path, call)
+        return await (work if call.key is None else self.finish(self._start_named(branch, work)))
 
-    async def transact(self, path: str, call: StepCall, ended: Ended | None) -> StepRecord:
+    async def _start_named(self, branch: Branch, work: Coroutine[Any, Any, StepRecord]) -> StepRecord:
+        row = await work
+        branch.ref = row.ref
+        if branch.dropped:
+            self.rows.drop(NewStep(row.path, row.kind, row.name, StepOutcome.DROPPED, digest=row.digest, ref=row.ref))
+        return row
+
+    async def transact(self, branch: Branch, path: str, call: StepCall, ended: Ended | None) -> StepRecord:
         """Call the function of a step with a connection, and write its row in the same transaction."""
-        row = await self.rows.transact(path, call)
+        seq = None
+        if self.number is not None:
+            # Other ends wait for this one: the function ends in a thread, perhaps, and its row is written there.
+            seq = self.number(branch, NewStep(path, StepKind.STEP, call.step.name)).seq
+        row = await self.rows.transact(path, call, seq)
         if ended is not None:
             ended(row)
         return row

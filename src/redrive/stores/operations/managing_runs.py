@@ -17,6 +17,7 @@ from redrive.engine.runs import (
     StepError,
     StepRecord,
     check_size,
+    in_order,
     path_order,
 )
 from redrive.engine.settle import deadline_at
@@ -165,8 +166,7 @@ def timeline(workflow: str, run_id: str, *, latest: int | None = None) -> Statem
     steps: Sequence[StepRecord] = yield wanted
     of_run = {"run_id": run.job_id, "child": CHILD_SIGNAL, "count": MAX_SIGNALS if latest is None else latest}
     signals: Sequence[SignalRecord] = yield Query("signals_of", of_run, into=SignalRecord)
-    ordered = sorted(steps, key=lambda row: path_order(row.path))
-    return Timeline(run, job, tuple(attempts), tuple(ordered), tuple(signals), tuple(reversed(children)))
+    return Timeline(run, job, tuple(attempts), tuple(in_order(steps)), tuple(signals), tuple(reversed(children)))
 
 
 def _params(wanted: RunFilter) -> dict[str, object]:

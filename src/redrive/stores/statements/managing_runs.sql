@@ -48,7 +48,7 @@ SELECT * FROM (
 -- transaction: none
 -- both
 SELECT
-    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref
+    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref, seq
 FROM redrive_steps
 WHERE run_id = :run_id::bigint
 ORDER BY at DESC, path DESC

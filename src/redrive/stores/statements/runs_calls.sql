@@ -31,6 +31,6 @@ FROM above JOIN redrive_runs AS run ON run.job_id = above.job_id
 -- Return a recorded step.
 -- both
 SELECT
-    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref
+    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref, seq
 FROM redrive_steps
 WHERE run_id = :run_id::bigint AND path = :path::text

@@ -13,7 +13,7 @@ ON CONFLICT (run_id, path) DO UPDATE SET
     outcome = 'running', lease_id = excluded.lease_id, at = excluded.at, due_at = excluded.due_at, error = NULL
 WHERE redrive_steps.outcome IN ('waiting', 'running') AND redrive_steps.due_at <= :now
 RETURNING
-    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref
+    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref, seq
 -- sqlite
 INSERT INTO redrive_steps (run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at)
 SELECT id, :path, 'step', :path, 'running', :lease_id, :now, 0, 0, :until
@@ -23,7 +23,7 @@ ON CONFLICT (run_id, path) DO UPDATE SET
     outcome = 'running', lease_id = excluded.lease_id, at = excluded.at, due_at = excluded.due_at, error = NULL
 WHERE redrive_steps.outcome IN ('waiting', 'running') AND redrive_steps.due_at <= :now
 RETURNING
-    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref
+    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref, seq
 
 -- name: gate_end
 -- Write the end of a step at the gate, if the lease of the caller is current, and return its path.

@@ -142,9 +142,9 @@ WHERE run.workflow = :workflow AND run.id IN (SELECT value FROM json_each(:ids))
 -- Copy recorded steps of one run to another.
 -- both
 INSERT INTO redrive_steps (
-    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref
+    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref, seq
 )
 SELECT
-    :fork_id::bigint, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref
+    :fork_id::bigint, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref, seq
 FROM redrive_steps
 WHERE run_id = :run_id::bigint AND path = ANY (:paths::text[])

@@ -140,7 +140,7 @@ WHERE run.job_id IN (SELECT value FROM json_each(:ids))
 -- transaction: none
 -- both
 SELECT
-    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref
+    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref, seq
 FROM redrive_steps
 WHERE run_id = ANY (:ids::bigint[])
 
@@ -221,7 +221,7 @@ WITH given AS MATERIALIZED (
     FROM json_to_recordset(:rows::json) AS row (
         run_id bigint, path text, kind text, name text, outcome text, lease_id bigint, now timestamptz, took interval,
         tries integer, delay interval, due_at timestamptz, digest bigint, result text, error text, history text, ref bigint,
-        before text, before_at timestamptz
+        seq bigint, before text, before_at timestamptz
     )
     CROSS JOIN redrive_clock AS clock
 ),
@@ -237,18 +237,18 @@ mine AS MATERIALIZED (
 ),
 written AS (
     INSERT INTO redrive_steps (
-        run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref
+        run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref, seq
     )
     SELECT
         run_id, path, kind, name, outcome, given.lease_id, at, took, tries, coalesce(due_at, at + delay), digest,
-        decode(result, 'base64'), error, history, ref
+        decode(result, 'base64'), error, history, ref, seq
     FROM given JOIN mine ON mine.id = given.run_id AND mine.lease_id = given.lease_id
     -- A standby that has taken over may lack the row before it, which the writer has seen committed, or have it as it was
     -- before: waiting.
     WHERE given.before IS NULL OR EXISTS (
         SELECT FROM redrive_steps WHERE run_id = given.run_id AND path = given.before AND at >= given.before_at OFFSET 0
     )
-    -- A recorded step is written again only while it waits.
+    -- A recorded step is written again only while it waits, or if the body has cut off its call.
     ON CONFLICT (run_id, path) DO UPDATE SET
         lease_id = excluded.lease_id,
         outcome = excluded.outcome,
@@ -256,15 +256,24 @@ written AS (
         took = excluded.took,
         tries = excluded.tries,
         due_at = excluded.due_at,
-        result = excluded.result,
+        result = CASE
+            -- The effect of a step that is dropped stays, and may have to be undone.
+            WHEN excluded.outcome = 'dropped' AND redrive_steps.kind = 'step' AND redrive_steps.outcome = 'ok'
+                THEN coalesce(excluded.result, redrive_steps.result, 'null'::bytea)
+            ELSE excluded.result
+        END,
         error = excluded.error,
-        history = excluded.history,
-        ref = excluded.ref
-    WHERE redrive_steps.outcome = 'waiting'
-        AND (
-        excluded.outcome <> 'waiting' OR excluded.tries > redrive_steps.tries
-        OR excluded.lease_id <> redrive_steps.lease_id  -- a snooze counts no try
-    )
+        history = coalesce(excluded.history, redrive_steps.history),
+        ref = coalesce(excluded.ref, redrive_steps.ref),
+        seq = excluded.seq
+    WHERE excluded.outcome = 'dropped'
+        OR (
+            redrive_steps.outcome = 'waiting'
+            AND (
+                excluded.outcome <> 'waiting' OR excluded.tries > redrive_steps.tries
+                OR excluded.lease_id <> redrive_steps.lease_id  -- a snooze counts no try
+            )
+        )
     RETURNING run_id, path, lease_id, at
 )
 SELECT
@@ -276,14 +285,14 @@ LEFT JOIN LATERAL (
 ) AS run ON true
 -- sqlite
 INSERT INTO redrive_steps (
-    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref
+    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref, seq
 )
 SELECT
     :run_id, :path, :kind, :name, :outcome, :lease_id, :now, :took, :tries, coalesce(:due_at, :now + :delay), :digest,
-    :result, :error, :history, :ref
+    :result, :error, :history, :ref, :seq
 FROM redrive_jobs
 WHERE id = :run_id AND lease_id = :lease_id AND state = 'running'
--- A recorded step is written again only while it waits.
+-- A recorded step is written again only while it waits, or if the body has cut off its call.
 ON CONFLICT (run_id, path) DO UPDATE SET
     lease_id = excluded.lease_id,
     outcome = excluded.outcome,
@@ -291,14 +300,23 @@ ON CONFLICT (run_id, path) DO UPDATE SET
     took = excluded.took,
     tries = excluded.tries,
     due_at = excluded.due_at,
-    result = excluded.result,
+    result = CASE
+        -- The effect of a step that is dropped stays, and may have to be undone.
+        WHEN excluded.outcome = 'dropped' AND redrive_steps.kind = 'step' AND redrive_steps.outcome = 'ok'
+            THEN coalesce(excluded.result, redrive_steps.result, CAST('null' AS BLOB))
+        ELSE excluded.result
+    END,
     error = excluded.error,
-    history = excluded.history,
-    ref = excluded.ref
-WHERE redrive_steps.outcome = 'waiting'
-    AND (
-        excluded.outcome <> 'waiting' OR excluded.tries > redrive_steps.tries
-        OR excluded.lease_id <> redrive_steps.lease_id  -- a snooze counts no try
+    history = coalesce(excluded.history, redrive_steps.history),
+    ref = coalesce(excluded.ref, redrive_steps.ref),
+    seq = excluded.seq
+WHERE excluded.outcome = 'dropped'
+    OR (
+        redrive_steps.outcome = 'waiting'
+        AND (
+            excluded.outcome <> 'waiting' OR excluded.tries > redrive_steps.tries
+            OR excluded.lease_id <> redrive_steps.lease_id  -- a snooze counts no try
+        )
     )
 RETURNING
     run_id, path, lease_id, at,

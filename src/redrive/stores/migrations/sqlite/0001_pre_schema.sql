@@ -749,7 +749,7 @@ CREATE TABLE redrive_steps (
         kind IN ('step', 'undo', 'sleep', 'wait', 'event', 'call', 'gather', 'patch', 'cancel', 'value')
     ),
     name TEXT NOT NULL,
-    outcome TEXT NOT NULL CHECK (outcome IN ('ok', 'failed', 'waiting', 'running', 'timed_out')),
+    outcome TEXT NOT NULL CHECK (outcome IN ('ok', 'failed', 'waiting', 'running', 'timed_out', 'dropped')),
     at INTEGER NOT NULL,                  -- its end, or the start of its wait
     took INTEGER NOT NULL CHECK (took >= 0),
     tries INTEGER NOT NULL CHECK (tries >= 0),
@@ -759,6 +759,7 @@ CREATE TABLE redrive_steps (
     error TEXT,                           -- JSON
     history TEXT,                         -- JSON: the failed tries, and the numbers that the policy keeps
     ref INTEGER,                          -- the job of a child run, the signal that a wait received
+    seq INTEGER,                          -- the place of its end among those that the body received; beside named calls
     PRIMARY KEY (run_id, path),
     -- only functions are tried, and only what was tried or waited for can fail
     CHECK (tries = 0 OR kind = 'step' OR kind = 'undo'),
@@ -767,11 +768,12 @@ CREATE TABLE redrive_steps (
     -- the function of a step may return after its time limit
     CHECK (result IS NULL OR outcome = 'ok' OR kind = 'step'),
     -- a step waits for its next try, which has a time; only waits time out
-    CHECK (outcome <> 'waiting' OR kind IN ('step', 'undo', 'wait', 'event', 'call')),
-    CHECK (outcome <> 'waiting' OR kind IN ('wait', 'event', 'call') OR (due_at IS NOT NULL AND error IS NOT NULL)),
+    CHECK (outcome <> 'waiting' OR kind IN ('step', 'undo', 'sleep', 'wait', 'event', 'call')),
+    CHECK (outcome <> 'waiting' OR kind IN ('sleep', 'wait', 'event', 'call') OR (due_at IS NOT NULL AND error IS NOT NULL)),
     CHECK (outcome <> 'running' OR (kind = 'step' AND due_at IS NOT NULL)),
     CHECK (outcome <> 'timed_out' OR kind IN ('wait', 'event', 'call')),
-    CHECK (kind <> 'sleep' OR due_at IS NOT NULL),
+    CHECK (kind <> 'sleep' OR due_at IS NOT NULL OR outcome = 'dropped'),
+    CHECK (outcome <> 'dropped' OR (seq IS NULL AND kind IN ('step', 'sleep', 'wait', 'event', 'call'))),
     CHECK (kind <> 'call' OR ref IS NOT NULL)
 ) STRICT, WITHOUT ROWID;
 
