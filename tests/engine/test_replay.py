@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from redrive.engine.replay import Replay, StepRequest, in_order, shown
+from redrive.engine.replay import Replay, StepRequest, shown
 from redrive.engine.runs import (
     UNDONE,
     RunRecord,
@@ -19,6 +19,7 @@ from redrive.engine.runs import (
     StepOutcome,
     StepRecord,
     branch_path,
+    in_order,
     next_path,
 )
 

@@ -93,15 +93,11 @@ def worker(
     """
     start_log(logging.WARNING if quiet else logging.INFO)
     patience = _duration(shutdown_timeout, "--shutdown-timeout")
-    waits = _duration("0s" if wait == "0" else wait, "--wait")
-    keeps = _duration("0s" if linger == "0" else linger, "--linger")
+    waits, keeps = _or_none(wait, "--wait"), _or_none(linger, "--linger")
+    _check_queues(queue, exclude_queue)
     loaded = load_apps(app)
     if metrics is not None:
         _serve_metrics(loaded, metrics)
-    if queue and exclude_queue:
-        raise typer.BadParameter(
-            "--queue serves only some queues already; give one of the two", param_hint="--exclude-queue"
-        )
     new = functools.partial(
         Worker,
         concurrency=concurrency,
@@ -195,6 +191,17 @@ def _duration(text: str, option: str) -> timedelta:
         return parse_duration(text)
     except PolicyError as error:
         raise typer.BadParameter(f"{error.problem}; write it such as 30s or 1h30m", param_hint=option) from error
+
+
+def _check_queues(queue: list[str] | None, exclude_queue: list[str] | None) -> None:
+    if queue and exclude_queue:
+        raise typer.BadParameter(
+            "--queue serves only some queues already; give one of the two", param_hint="--exclude-queue"
+        )
+
+
+def _or_none(text: str, option: str) -> timedelta:
+    return _duration("0s" if text == "0" else text, option)
 
 
 def _observed(

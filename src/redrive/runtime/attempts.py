@@ -85,11 +85,8 @@ class Attempts:
     ) -> None:
         self.claim_again = asyncio.Event()
         self.doubted = self.closed = False
-        self._app = app
-        self._registration = registration
-        self._concurrency = concurrency
-        self._processes = processes
-        self._clock = clock
+        self._app, self._clock, self._registration = app, clock, registration
+        self._concurrency, self._processes = concurrency, processes
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self.ahead = Ahead(app, clock, registration)
@@ -113,8 +110,8 @@ class Attempts:
             app, clock, self, self.steps, threads=self._executor.threads, era=self._era, outage=self.outage
         )
         self._running: dict[int, asyncio.Task[None]] = {}
-        #: Attempts that have not ended, by their leases.
         self._open: dict[int, Claim] = {}
+        """Attempts that have not ended, by their leases."""
         self._begun: dict[int, Claim] = {}
         """Attempts with handlers that have begun, and with ends that are not written."""
         self._cancelled: dict[int, str] = {}

@@ -133,13 +133,11 @@ class Worker:
         _check_span(wait, "wait")
         _check_span(linger, "linger")
         self._app = app
-        self._concurrency = concurrency
+        self._concurrency, self._processes = concurrency, processes
         self._queues, self._excluded = queues, exclude_queues or None
         self._name, self._build = name, build
-        self._processes = processes
         self._quota = Quota(until_empty=until_empty, left=max_jobs, ended=self._end)
-        self._shutdown_timeout = shutdown_timeout
-        self._wait, self._linger = wait, linger
+        self._shutdown_timeout, self._wait, self._linger = shutdown_timeout, wait, linger
         self._waits_until = float("-inf")
         self._others_work: Callable[[], bool] = lambda: False
         self._clock = clock or SystemClock()

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import anyio
 import pytest
 
 import redrive
-from redrive import App, Flow
+from redrive import App, CancelRequested, Flow, GiveUp
 from redrive.engine.runs import StepKind, StepOutcome
-from redrive.testing import drain
+from redrive.errors import ConfigurationError, FlowMisused, NonDeterminism, PayloadError, TimedOut
+from redrive.stores.query import Query, Statements, writes
+from redrive.testing import drain, replay
 from tests.runtime.runs.conftest import every_store, turn
 
 
@@ -300,3 +303,447 @@ def test_changed_code_is_held_and_runs_nothing(app: App, steps: Steps, change: s
     drain(app)
     assert run.result("2s") == "x0!y0!x1!y1!x2!y2!"
     assert steps.once()
+
+
+# ------------------------------------------------------------------------------------------------ what else may happen
+
+
+async def _three(flow: Flow, steps: Steps, last: Callable[[], Awaitable[Any]], undone: list[str]) -> list[str]:
+    """Take three steps with undos at once, then do something else beside a task that never ends."""
+
+    async def idle() -> None:
+        await asyncio.Event().wait()
+
+    def undo(name: str) -> None:
+        undone.append(name)
+
+    async def one(name: str) -> str:
+        async def act() -> str:
+            for _ in range(3 * ord(name) - 290):
+                await turn()
+            steps[name] += 1
+            return name
+
+        return await flow.named(name).step(act, undo=undo)
+
+    task = asyncio.create_task(idle())
+    found = list(await asyncio.gather(*map(one, "cab")))
+    await last()
+    task.cancel()
+    return found
+
+
+@every_store
+def test_named_steps_are_taken_back_in_the_reverse_order_of_their_ends(app: App, steps: Steps):
+    """A later pass that goes on with the undos replays the body, and ends its tasks."""
+    undone: list[str] = []
+
+    @app.workflow(retry="1 1s")
+    async def body(flow: Flow) -> None:
+        async def bad() -> None:
+            raise GiveUp("no seat")
+
+        def undo_first(_: None) -> None:
+            undone.append("first")
+            if undone.count("first") < 2:
+                raise OSError("closed")
+
+        async def last() -> None:
+            await flow.named("pause").sleep("1h")
+            await flow.named("first").step(turn, retry="2 1h", undo=undo_first)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_awaited(flow.named("bad").step(bad)))
+                group.create_task(_awaited(flow.named("beside").sleep("2h")))
+
+        await _three(flow, steps, last, undone)
+
+    run = body.start()
+    drain(app)
+
+    assert run.state == "dead"
+    assert undone == ["first", "first", "c", "b", "a"] == [*undone[:2], *reversed(["a", "b", "c"])]
+    assert steps.once()
+
+
+@every_store
+def test_a_cancellation_arrives_in_every_open_call(app: App, steps: Steps):
+    """Each task receives it once, cleans up by named steps, and the run is cancelled with its undos."""
+    undone: list[str] = []
+    cleaned: list[str] = []
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        async def wait(name: str) -> None:
+            try:
+                await flow.named(name).wait_for(name)
+            except CancelRequested:
+                cleaned.append(await flow.named("clean", inputs=name).step(lambda: name))
+                raise
+
+        async def last() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(wait("one"))
+                group.create_task(wait("two"))
+
+        await _three(flow, steps, last, undone)
+
+    run = body.start()
+    drain(app)
+    run.cancel("not needed")
+    drain(app)
+
+    assert run.state == "cancelled"
+    assert {"one", "two"} >= set(cleaned)
+    assert cleaned
+    assert sorted(undone) == ["a", "b", "c"]
+
+
+@every_store
+def test_a_paused_run_goes_on_with_its_tasks(app: App, steps: Steps):
+    """A pause holds every task at its next call."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[str]:
+        async def one(name: str) -> str:
+            await flow.named(name).sleep("1h")
+            return await steps.call(flow, name)
+
+        return list(await asyncio.gather(one("a"), one("b")))
+
+    run = body.start()
+    drain(app, within="1m")
+    run.pause()
+    drain(app, within="2h")
+    assert not steps
+    run.resume()
+    drain(app)
+
+    assert run.result("2s") == ["a!", "b!"]
+
+
+@every_store
+def test_a_fork_begins_at_a_named_step(app: App, steps: Steps):
+    """It has the ends that the body had received before, and executes the others anew."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[str]:
+        async def one(name: str) -> str:
+            return await steps.call(flow, f"{name}1") + await steps.call(flow, f"{name}2", name == "b")
+
+        return list(await asyncio.gather(one("a"), one("b")))
+
+    run = body.start()
+    drain(app)
+    fork = run.fork("a2", id="again")
+    drain(app)
+
+    assert fork.result("2s") == run.result("2s") == ["a1!a2!", "b1!b2!"]
+    assert steps["a1"] == steps["b1"] == 1
+    assert steps["a2"] == 2
+
+
+def test_a_history_with_named_calls_is_replayed(app: App, steps: Steps):
+    """The code of an app is compared with an exported run, finished or not, and another name is found."""
+    names = {"last": "last"}
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[str]:
+        async def idle() -> None:
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(idle())
+        found = list(await asyncio.gather(*[steps.call(flow, each) for each in "ab"]))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_awaited(flow.named("go").wait_for("go")))
+        found.append(await steps.call(flow, names["last"]))
+        task.cancel()
+        return found
+
+    run = body.start()
+    drain(app)
+    replay(app, run.history())
+    run.signal("go")
+    drain(app)
+    assert '"form": 1' in run.history().to_json()
+    replay(app, run.history().to_json())
+
+    names["last"] = "other"
+    with pytest.raises(NonDeterminism, match=r"`last`; the code now asks for `other` \(.*test_named.py:"):
+        replay(app, run.history())
+
+
+@every_store
+def test_a_child_that_is_cut_off_is_cancelled(app: App, steps: Steps):
+    """A race that another call has won drops the child run, and its row has the run."""
+    passes = []
+
+    @app.workflow()
+    async def child(flow: Flow) -> None:
+        await flow.sleep("10d")
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        passes.append(1)
+        called = asyncio.ensure_future(flow.named("child").call(child))
+        await asyncio.wait(
+            {called, asyncio.ensure_future(flow.named("pause").sleep("1h"))}, return_when="FIRST_COMPLETED"
+        )
+        called.cancel()
+        await asyncio.wait({called})
+        await flow.named("pause").sleep("1h")
+        return await steps.call(flow, "last")
+
+    run = body.start()
+    drain(app)
+
+    assert run.result("2s") == "last!"
+    (row,) = (each for each in run.timeline() if each.kind is StepKind.CALL)
+    assert (row.outcome, child.run(run.job and app.runs.select(workflow="child")[0].id).state) == (
+        StepOutcome.DROPPED,
+        "cancelled",
+    )
+
+
+def test_a_recorded_failure_in_a_group_is_final(app: App):
+    """Another attempt of the run would raise it again, so that its policy does not try."""
+    passes = []
+
+    @app.workflow(retry="5 1s")
+    async def body(flow: Flow) -> None:
+        passes.append(1)
+
+        async def bad() -> None:
+            raise OSError("down")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_awaited(flow.named("bad").step(bad)))
+
+    run = body.start()
+    drain(app)
+
+    assert run.state == "dead"
+    assert passes == [1]
+
+
+def test_an_error_of_the_code_drops_nothing_for_good(app: App, steps: Steps):
+    """What an unrecorded error has cut off is taken anew in the next attempt of the run."""
+    passes = []
+
+    @app.workflow(retry="5 1s")
+    async def body(flow: Flow) -> str:
+        passes.append(1)
+
+        async def fails() -> None:
+            await flow.named("short").sleep("1s")
+            if len(passes) < 3:
+                raise ValueError("of the code")
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(_awaited(steps.call(flow, "beside", 1)))
+            group.create_task(fails())
+        return task.result()
+
+    run = body.start()
+    drain(app)
+
+    assert run.result("2s") == "beside!"
+    assert [row.outcome for row in run.timeline()] == [StepOutcome.OK] * 2
+
+
+def test_a_dead_run_starts_again_without_what_its_failure_has_cut_off(app: App, steps: Steps):
+    """The failed step and those that it has cut off are taken anew."""
+    down = [True]
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        async def shaky() -> None:
+            if down:
+                raise OSError(f"down {down.pop()}")
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(_awaited(steps.call(flow, "beside", 1)))
+            group.create_task(_awaited(flow.named("shaky").step(shaky)))
+        return task.result()
+
+    run = body.start()
+    drain(app)
+    assert run.state == "dead"
+    run.job.retry()
+    drain(app)
+
+    assert run.result("2s") == "beside!"
+
+
+def test_rows_that_a_failover_has_lost_are_executed_anew(app: App, steps: Steps):
+    """A database loses the last rows: their steps are called again, and the others are not."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[str]:
+        async def one(name: str) -> str:
+            return await steps.call(flow, f"{name}1") + await steps.call(flow, f"{name}2")
+
+        found = list(await asyncio.gather(one("a"), one("b")))
+        await flow.named("go").wait_for("go")
+        return found
+
+    run = body.start()
+    drain(app)
+    rows = [row for row in run.timeline() if row.kind is StepKind.STEP]
+    # It was written last.
+    lost = [row.path for row in run.timeline()[2:]]
+    app.store.run(_lose(run.job.id, lost))
+    run.job.retry()
+    run.signal("go")
+    drain(app)
+
+    assert run.result("2s") == ["a1!a2!", "b1!b2!"]
+    assert [steps[row.name] for row in rows] == [1, 1, 2, 2]
+
+
+@writes
+def _lose(run_id: int, paths: list[str]) -> Statements[None]:
+    yield Query("steps_again", {"run_id": run_id, "paths": paths})
+
+
+def test_tasks_that_a_body_leaves_over_are_cancelled(app: App, steps: Steps):
+    """They end with the pass, and what they wait for is not recorded."""
+    ends: list[str] = []
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        async def left() -> None:
+            try:
+                await flow.named("never").wait_for("never")
+            finally:
+                ends.append(flow.named("x").__repr__())
+                with pytest.raises(FlowMisused, match="after the branch has ended"):
+                    await flow.named("late").sleep("1s")
+
+        task = asyncio.create_task(left())
+        result = await steps.call(flow, "step")
+        assert not task.done()
+        return result
+
+    run = body.start()
+    drain(app)
+
+    assert run.result("2s") == "step!"
+    assert ends == ["<calls of flow with the name 'x'>"]
+    assert [row.name for row in run.timeline() if row.is_final] == ["step"]
+
+
+def test_a_named_call_belongs_into_a_task_of_the_body(app: App):
+    """Steps and threads make none, and each is awaited once."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        async def inner() -> None:
+            await flow.named("inner").sleep("1s")
+
+        def in_thread() -> None:
+            asyncio.run(inner())
+
+        with pytest.raises(FlowMisused, match="a step inside the step 'outer'"):
+            await flow.named("outer").step(inner)
+        with pytest.raises(FlowMisused, match="outside of the body"):
+            await asyncio.to_thread(in_thread)
+        call = flow.named("twice").sleep("1s")
+        await call
+        with pytest.raises(FlowMisused, match="can be awaited once"):
+            await call
+
+    run = body.start()
+    drain(app)
+    assert run.result("2s") is None
+
+
+def test_names_and_inputs_are_checked(app: App):
+    """A name is a text, and inputs can be written as JSON."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[int]:
+        with pytest.raises(ConfigurationError, match="colon"):
+            flow.named(":cancel")
+        with pytest.raises(PayloadError, match=r"flow.named\('x'\): inputs"):
+            flow.named("x", inputs=object())
+        with pytest.raises(PayloadError):
+            flow.named("x", inputs={1, 2})
+        same = [flow.named("sum", inputs={"b": 1, "a": 2}), flow.named("sum", inputs={"a": 2, "b": 1})]
+        return [await each.step(lambda: 3) for each in same]
+
+    run = body.start()
+    drain(app)
+
+    assert run.result("2s") == [3, 3]
+    assert len({row.path.partition(".")[0] for row in run.timeline()}) == 1
+
+
+@pytest.mark.parametrize("app", ["sqlite"], indirect=True)
+def test_a_transaction_has_a_name_and_a_place_in_the_order(app: App, steps: Steps):
+    """Its row and its effect commit together."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[Any]:
+        def write(connection: Any, number: int) -> int:
+            connection.execute("CREATE TABLE IF NOT EXISTS mine (number INTEGER)")
+            connection.execute("INSERT INTO mine VALUES (?)", (number,))
+            return number
+
+        async def awrite(connection: Any) -> int:
+            del connection
+            return 5
+
+        return list(
+            await asyncio.gather(
+                flow.named("write").transaction(write, 3),
+                flow.named("awrite").transaction(awrite),
+                steps.call(flow, "beside", 1),
+            )
+        )
+
+    run = body.start()
+    drain(app)
+
+    assert run.result("2s") == [3, 5, "beside!"]
+    assert [1, 2, 3] == [row.seq for row in run.timeline()]
+
+
+def test_events_and_timeouts_of_waits_are_received_in_tasks(app: App):
+    """An emitted value, a time limit of a signal, and a sleep until an instant."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[Any]:
+        async def late() -> str:
+            try:
+                return await flow.named("never").wait_for("never", str, timeout="1h")
+            except TimedOut:
+                return "late"
+
+        until = flow.now() + timedelta(hours=2)
+        return list(
+            await asyncio.gather(
+                flow.named("ready").wait_for_event("ready", int), late(), flow.named("until").sleep_until(until)
+            )
+        )
+
+    run = body.start()
+    drain(app, within="1m")
+    app.emit("ready", 3)
+    drain(app)
+
+    assert run.result("2s") == [3, "late", None]
+
+
+def test_an_unawaited_named_call_is_logged(app: App, caplog: pytest.LogCaptureFixture):
+    """A task may have been cancelled before it came to it, so that it is no error."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> int:
+        flow.named("forgotten").sleep("1s")
+        return 3
+
+    run = body.start()
+    drain(app)
+
+    assert run.result("2s") == 3
+    assert "never awaited" in caplog.text
