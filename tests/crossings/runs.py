@@ -33,6 +33,7 @@ RUNS = Table(
     {
         "feature": (
             "step", "retry", "undo", "sleep", "signal", "gather", "drop", "first", "child", "transaction", "set",
+            "named",
         ),
         "colour": ("async", "def"),
         "event": (
@@ -46,6 +47,7 @@ RUNS = Table(
     },
     (
         Void("a call of a `def` body is made at once", {"ending": ["unawaited"], "colour": ["def"]}),
+        Void("a `def` body has no named calls", {"feature": ["named"], "colour": ["def"]}),
         Void("nothing is undone after a success", {"moment": ["undoing"], "ending": ["returns"]}),
         Void("no worker has the run that could end", {"event": ["kill", "term"], "moment": RESTING}),
         Void("three deaths of a step are the ending `poison`: these are deaths in undos",
@@ -217,6 +219,15 @@ class Code:
             *(self.branch(lambda name=name: flow.step(self.step(name, "working"), undo=self.undo))
               for name in ("extra", "other"))
         )  # fmt: skip
+
+    def use_named(self, flow: Any) -> Generator[Any, Any, Any]:
+        """Two named steps at once, in tasks of the body."""
+
+        async def both() -> None:
+            calls = [flow.named(name).step(self.step(name, "working"), undo=self.undo) for name in ("extra", "other")]
+            await asyncio.gather(*calls)
+
+        yield both
 
     def use_drop(self, flow: Any) -> Generator[Any, Any, Any]:
         """A branch with a step in flight that is dropped because another one fails."""
@@ -656,6 +667,7 @@ def _compare_effects(scene: Scene, states: list[tuple[str, bool]]) -> None:
     left = Counter(name for token, name in ledger.made.items() if not ledger.undone[token] and name != "kid")
     names = {
         "room", *{"step": ["extra"], "retry": ["extra"], "undo": ["extra", "other"], "gather": ["extra", "other"],
+        "named": ["extra", "other"],
                   "drop": ["extra"]}.get(row["feature"], []),
     }  # fmt: skip
     # What was done in the moment of a crash, or before a body began anew, may have no record.

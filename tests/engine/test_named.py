@@ -148,7 +148,7 @@ def test_a_text_names_what_the_code_does_not_cut_off():
 
 
 def test_steps_behind_one_that_is_executed_anew_may_be_missing():
-    """Of two named steps the one with the larger number comes after the other; without numbers neither does."""
+    """Of two steps the one with the larger number comes after the other; one without a number has no end yet."""
     renewed = row("a", 1, outcome=StepOutcome.WAITING, error=AGAIN)
 
     def missing(first: StepRecord, other: StepRecord) -> str:
@@ -158,8 +158,11 @@ def test_steps_behind_one_that_is_executed_anew_may_be_missing():
 
     assert not missing(renewed, row("b", 2))
     assert "`b`" in missing(replace(renewed, seq=2), row("b", 1))
-    assert "`b`" in missing(renewed, row("b", None))
+    assert not missing(renewed, row("b", None))
     assert "`b`" in missing(replace(renewed, seq=None), row("b", 2))
+    replay = Replay(RUN, [plain("1", outcome=StepOutcome.WAITING, error=AGAIN), row("b", 2)])
+    replay.ask("", 1, request("s1"))
+    assert not replay.misses
     assert renewed.is_renewed
 
 

@@ -19,6 +19,7 @@ compared.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import msgspec
@@ -268,10 +269,17 @@ def _is_behind(path: str, branch: str, position: int) -> bool:
     return int(path[len(prefix) :].partition(".")[0]) > position
 
 
+def _place(row: StepRecord) -> float:
+    """Return the place of an end beside named calls; what has no number came before them, or has not ended."""
+    if row.seq is not None:
+        return row.seq
+    return math.inf if is_named(row.path) else 0
+
+
 def _is_before(row: StepRecord, other: StepRecord) -> bool:
     """Return True if a call comes before another one; two in different branches of one call do not."""
     if is_named(row.path) or is_named(other.path):
-        return row.seq is not None and other.seq is not None and row.seq < other.seq
+        return _place(row) < _place(other)
     parts, others = path_order(row.path)[1], path_order(other.path)[1]
     level = next((level for level, (mine, its) in enumerate(zip(parts, others, strict=False)) if mine != its), None)
     return level is not None and level % 2 == 0 and parts[level] < others[level]

@@ -25,6 +25,7 @@ _STANDINGS: Final[Mapping[StepOutcome, str]] = {
     StepOutcome.TIMED_OUT: "dead",
     StepOutcome.WAITING: "waiting",
     StepOutcome.RUNNING: "running",
+    StepOutcome.DROPPED: "cancelled",
 }
 
 
@@ -151,11 +152,13 @@ def _spans(row: StepRecord, before: datetime, now: datetime, shown: Shown) -> It
     is_waiting = row.outcome is StepOutcome.WAITING and not row.is_dropped
     if row.kind is StepKind.SLEEP:
         ends_at = row.due_at or row.at
-        yield LaneSpan("sleeps", row.at, None if ends_at > now else ends_at)
+        yield LaneSpan("sleeps", row.at - row.took, None if ends_at > now else ends_at)
     elif row.kind is StepKind.CALL or row.kind in _WAITS:
         error = None if row.error is None else shown.clear(str(row.error))
         kind = "child" if row.kind is StepKind.CALL else "waits"
-        yield LaneSpan(kind, row.at if is_waiting else before, None if is_waiting else row.at, error=error)
+        # Only the row of a named call, and of those beside it, has the time.
+        began = row.at - row.took if is_waiting or row.took else before
+        yield LaneSpan(kind, began, None if is_waiting else row.at, error=error)
     else:
         yield from _tries(row, shown)
 

@@ -170,7 +170,9 @@ class Keyed:
             self._watch()
             # The body cuts it off, or the end of the pass.
             await self._held(_Queued(path, None, self._loop.create_future()))
-        if not self._caught_up and (row is None or not row.is_final):
+        # What was undone before the first named call is executed anew before it.
+        is_first = row is not None and row.is_renewed and row.seq is None
+        if not self._caught_up and not is_first and (row is None or not row.is_final):
             turn = self._loop.create_future()
             await self._held(_Queued(path, request if row is None else None, turn), queued=True)
         branch.began = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,6 +16,8 @@ from redrive.errors import ChildFailed, TaskDefinitionError, TimedOut
 from redrive.policy import format_duration
 from redrive.runtime.runs.branches import Branch
 from redrive.runtime.runs.conductor import Conductor
+
+_ZERO = timedelta(0)
 
 
 async def sleep(conductor: Conductor, branch: Branch, call: SleepCall) -> None:
@@ -38,8 +40,17 @@ async def sleep(conductor: Conductor, branch: Branch, call: SleepCall) -> None:
         await conductor.edge(branch, answer.path)
         await conductor.waits.wait(branch, row.due_at, "sleeps", answer.path)
     if not row.is_final:
-        conductor.writes.end_with_next(branch, NewStep(row.path, row.kind, row.name, due_at=row.due_at, digest=digest))
+        took = _waited(conductor, row)
+        end = NewStep(row.path, row.kind, row.name, took=took, due_at=row.due_at, digest=digest)
+        conductor.writes.end_with_next(branch, end)
     branch.reached(row.due_at or row.at)
+
+
+def _waited(conductor: Conductor, row: StepRecord | None) -> timedelta:
+    """Return how long a call beside named ones has waited: the row of its end replaces that of its begin."""
+    if conductor.keyed is None or row is None:
+        return _ZERO
+    return max(conductor.now_at() - row.at, _ZERO)
 
 
 def _is_over(conductor: Conductor, row: StepRecord) -> bool:
@@ -83,7 +94,8 @@ async def _received(
                 made = found
                 break
         if row is not None and row.due_at is not None and row.due_at <= conductor.now_at():
-            made = NewStep(path, call.kind, call.name, StepOutcome.TIMED_OUT, due_at=row.due_at)
+            took = _waited(conductor, row)
+            made = NewStep(path, call.kind, call.name, StepOutcome.TIMED_OUT, took, due_at=row.due_at)
             break
         await conductor.edge(branch, path)
         why = f"waits for {_what(call)}" + (
@@ -109,7 +121,7 @@ def _emitted(conductor: Conductor, path: str, call: WaitCall, row: StepRecord | 
     emit = conductor.inbox.emits.get(call.name)
     if emit is None or _is_late(emit.at, row):
         return None
-    return NewStep(path, call.kind, call.name, result=emit.payload)
+    return NewStep(path, call.kind, call.name, took=_waited(conductor, row), result=emit.payload)
 
 
 async def _look(conductor: Conductor, branch: Branch, call: WaitCall) -> None:
@@ -128,9 +140,8 @@ def _signal(
     if signal is None:
         return None
     digest = None if call.key is None else call.key.digest
-    end = NewStep(
-        path, call.kind, call.name, result=signal.payload, ref=signal.id, at=conductor.now_at(), digest=digest
-    )
+    took, at = _waited(conductor, row), conductor.now_at()
+    end = NewStep(path, call.kind, call.name, took=took, result=signal.payload, ref=signal.id, at=at, digest=digest)
     receipts = conductor.receipts if conductor.keyed is None else conductor.keyed
     receipts.receive(branch, end, signal)
     return conductor.writes.expected(end)
@@ -174,7 +185,8 @@ async def _ended(conductor: Conductor, branch: Branch, row: StepRecord) -> StepR
             break
         await conductor.waits.wait(branch, None, f"waits for the run {row.ref} of {row.name}", row.path)
     if end.state is State.SUCCEEDED:
-        made = NewStep(row.path, row.kind, row.name, digest=row.digest, result=end.result, ref=row.ref)
+        took = _waited(conductor, row)
+        made = NewStep(row.path, row.kind, row.name, took=took, digest=row.digest, result=end.result, ref=row.ref)
     else:
         word = "was cancelled" if end.state is State.CANCELLED else "failed for good"
         text = f"the child run {end.job_id} of {row.name} {word}: {end.error or 'no reason was given'}"

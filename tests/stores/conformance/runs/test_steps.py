@@ -349,3 +349,47 @@ def test_a_run_whose_recorded_wait_is_lost_is_due_at_once(store: Harness):
     store.settle(*((each, Parked(None, "waits", (wait("2"),), waits=("1", "2"))) for each in (kept, lost)))
 
     assert [lost.id] == [each.id for each in store.claim(2)]
+
+
+DROPPED = StepOutcome.DROPPED
+
+
+def test_a_step_that_was_cut_off_replaces_its_row(store: Harness):
+    """The effect of a step that had ended stays: its result, or null, and its place in the order goes."""
+    claim = begun(store)
+    for path, result in (("@00000001.1", b"3"), ("@00000001.2", None)):
+        record(store, claim, step(path, result=result, seq=7))
+        record(store, claim, step(path, outcome=DROPPED, result=None, took=seconds(2)))
+
+    found = rows(store)
+    assert [(DROPPED, b"3", None), (DROPPED, b"null", None)] == [
+        (row.outcome, row.result, row.seq) for row in found.values()
+    ]
+    assert all(row.has_effect for row in found.values())
+
+
+def test_a_call_that_was_cut_off_has_no_effect_unless_it_had_ended(store: Harness):
+    """A wait and a step that was to be tried again keep their tries, and no later row replaces that of the drop."""
+    claim = begun(store)
+    record(store, claim, tried("@00000001.1"), wait("@00000002.1"))
+    cut = step("@00000001.1", outcome=DROPPED, result=None)
+    record(store, claim, cut, replace(wait("@00000002.1"), outcome=DROPPED), replace(cut, path="@00000003.1"))
+    late = record(store, claim, step("@00000001.1", result=b"1"))
+
+    found = rows(store)
+    assert StepsAnswer.WRITTEN == late.answer
+    assert {DROPPED} == {row.outcome for row in found.values()}
+    assert not any(row.has_effect for row in found.values())
+    assert found["@00000001.1"].history is not None
+
+
+def test_ends_have_numbers(store: Harness):
+    """A row is written with its place in the order of the ends, and a sleep beside named calls waits for it."""
+    claim = begun(store)
+    due = store.now + seconds(60)
+    slept = replace(sleep("@00000002.1"), due_at=due, delay=None)
+    record(store, claim, step("@00000001.1", seq=1), replace(slept, outcome=StepOutcome.WAITING))
+    record(store, claim, replace(slept, seq=2))
+
+    assert [1, 2] == [row.seq for row in timeline(store).steps]
+    assert [StepOutcome.OK] * 2 == [row.outcome for row in timeline(store).steps]
