@@ -24,6 +24,9 @@ from tests import postgres
 from tests.acceptance import named
 from tests.acceptance.processes import CHECKOUT, PATIENCE
 
+ORDINARY = range(40, 60)
+"""The seeds of the bodies in the ordinary run, which have every part."""
+
 pytestmark = [pytest.mark.acceptance, pytest.mark.realtime]
 
 
@@ -161,7 +164,7 @@ def test_random_bodies_survive_kills(
     app: App, url: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ):
     """Of 20 random bodies none is held and none doubles a recorded effect, and all results are right."""
-    record_property("figures", play(app, url, tmp_path, range(20), 3))
+    record_property("figures", play(app, url, tmp_path, ORDINARY, 3))
 
 
 @pytest.mark.night
@@ -171,3 +174,11 @@ def test_many_random_bodies_survive_kills(
 ):
     """The same of 400 bodies for each store, in batches with 12 kills."""
     record_property("figures", play(app, url, tmp_path, range(first, first + 100), 12))
+
+
+def test_the_bodies_of_the_ordinary_run_have_every_part():
+    """Gather, groups, streams, queues, races, limits, shields, signals, events, children, sleeps, failures, branches."""
+    parts = [run for seed in ORDINARY for run, _ in named.made(seed)[0]]
+    found = {run.__qualname__.partition(".")[0] for run in parts}
+
+    assert {part.__name__ for part in (*named.PARTS, named._branches)} == found

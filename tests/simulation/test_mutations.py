@@ -31,7 +31,7 @@ FOUND = {
     "a turn of a feeder without the turn before it": 35,
     "a heartbeat of any process with the id": 40,
     "a row of a run without the row before it": 19,
-    "a call of a child run without the row before it": 21,
+    "a call of a child run without the row before it": 8,
     "a worker that registers again has a plain id": 17,
     "a lost delivery counts as done": 9,
     "attempts go on in a new era": 14,

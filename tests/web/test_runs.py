@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 from collections.abc import Iterator
 
@@ -123,6 +125,39 @@ def test_a_run_shows_each_step_with_its_times(app: redrive.App, client: Operator
     assert [("call", "3")] == [(each["kind"], each["job_id"]) for each in parent["lanes"][1:]]
     assert "Step 1, charge" in html
     assert "1 charge: try 1: retried, " in html
+
+
+def test_named_steps_are_shown_in_the_order_of_their_ends(app: redrive.App, client: Operator):
+    """Their lanes have their names and times; one that was cut off is cancelled, and a sleep has its own time."""
+
+    @app.workflow()
+    async def tasks(flow: redrive.Flow) -> None:
+        async def slow() -> None:
+            await asyncio.Event().wait()
+
+        async def quick() -> None:
+            """Do nothing."""
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await flow.named("slow").step(slow)
+        asked = asyncio.ensure_future(flow.named("ask").wait_for("answer"))
+        await asyncio.gather(flow.named("pause").sleep("1h"), flow.named("quick").step(quick), asked)
+
+    run = tasks.start(id="t")
+    drain(app, within="1m")
+    assert any(each["text"].startswith("pause: sleeps until") for each in client.read("/runs/tasks/t")["events"])
+    run.signal("answer", 3)
+    drain(app)
+    lanes = client.read("/runs/tasks/t")["lanes"][1:]
+    spans = {each["name"]: each["spans"][0] for each in lanes}
+
+    assert [
+        ("quick", "succeeded", 1), ("answer", "succeeded", 1), ("pause", "succeeded", 1), ("slow", "cancelled", 1),
+    ] == [(each["name"], each["standing"], each["depth"]) for each in lanes]  # fmt: skip
+    assert ["sleeps", "waits"] == [spans[each]["kind"] for each in ("pause", "answer")]
+    assert all(spans[each]["began_at"] < spans[each]["ended_at"] for each in ("pause", "answer"))
+    assert "slow: dropped" in [each["text"] for each in client.read("/runs/tasks/t")["events"]]
 
 
 def test_the_form_of_a_signal_has_the_name_that_the_run_waits_for(app: redrive.App, client: Operator):

@@ -109,7 +109,7 @@ def _outcome(row: StepRecord) -> str:
     due = "" if row.due_at is None else f" until {row.due_at:%Y-%m-%d %H:%M:%S} UTC"
     error = "" if row.error is None else f": {row.error}"
     match row.outcome:
-        case StepOutcome.OK if row.kind is StepKind.SLEEP:
+        case StepOutcome.OK | StepOutcome.WAITING if row.kind is StepKind.SLEEP:
             return f"sleeps{due}"
         case StepOutcome.OK:
             return f"ok at try {row.tries}" if row.tries > 1 else "ok"

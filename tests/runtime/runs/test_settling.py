@@ -1,0 +1,147 @@
+"""When a body with named calls gives its worker back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redrive import App, Flow
+from redrive.engine.runs import StepOutcome
+from redrive.errors import ConfigurationError, IllegalMove
+from redrive.runtime.runs import keyed
+from redrive.runtime.worker import Worker
+from redrive.testing import drain
+
+pytestmark = pytest.mark.realtime
+
+
+def work(app: App, **options: Any) -> None:
+    """Run a worker of real time until no job is due."""
+
+    async def run() -> None:
+        worker = Worker(app, **options)
+        running = asyncio.create_task(worker.run())
+        while await app.runs.aselect(state="ready") or await app.runs.aselect(state="running"):  # noqa: ASYNC110 - of the database
+            await asyncio.sleep(0.02)  # noqa: TID251 - real time is the subject
+        worker.stop()
+        await running
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+@pytest.fixture
+def timed(tmp_path: Path) -> App:
+    """Return an app with the system's clock."""
+    return App(f"sqlite:///{tmp_path}/runs.db?synchronous=normal")
+
+
+def shaky(fails: int) -> Callable[[], Awaitable[int]]:
+    """Return the function of a step that fails so often before it returns the number of its tries."""
+    tries = []
+
+    async def act() -> int:
+        tries.append(1)
+        if len(tries) <= fails:
+            raise OSError("down")
+        return len(tries)
+
+    return act
+
+
+def test_short_waits_are_kept_in_memory(timed: App):
+    """Retries after some hundred milliseconds take one pass, as long as they are shorter than `linger`."""
+    passes = []
+    steps = [shaky(2) for _ in range(3)]
+
+    @timed.workflow()
+    async def body(flow: Flow) -> list[int]:
+        passes.append(1)
+        calls = [flow.named(str(place)).step(act, retry="5 100ms") for place, act in enumerate(steps)]
+        return list(await asyncio.gather(*calls))
+
+    run = body.start()
+    work(timed)
+
+    assert run.result("5s") == [3, 3, 3]
+    assert passes == [1]
+
+
+def test_no_wait_is_kept_if_none_may_linger(timed: App):
+    """With `linger` zero each wait gives the worker back."""
+    passes = []
+    act = shaky(1)
+
+    @timed.workflow()
+    async def body(flow: Flow) -> int:
+        passes.append(1)
+        return await flow.named("shaky").step(act, retry="5 100ms")
+
+    run = body.start()
+    work(timed, linger=timedelta(0))
+
+    assert run.result("5s") == 2
+    assert passes == [1, 1]
+    with pytest.raises(ConfigurationError, match="linger"):
+        Worker(timed, linger=timedelta(seconds=-1))
+
+
+def test_a_body_that_needs_longer_to_come_to_its_next_call_has_longer(timed: App):
+    """A pass without a new row doubles the time for which the body settles in this worker."""
+    passes = []
+
+    @timed.workflow()
+    async def body(flow: Flow) -> str:
+        passes.append(1)
+
+        async def act() -> None:
+            never.cancel()
+
+        never = asyncio.ensure_future(flow.named("never").wait_for("never"))
+        await asyncio.sleep(0.3)  # noqa: TID251 - a body that does something of its own
+        await flow.named("late").step(act)
+        return "done"
+
+    async def run() -> str:
+        worker = Worker(timed)
+        running, started = asyncio.create_task(worker.run()), await body.astart()
+        while await started.astate() != "succeeded":
+            await asyncio.sleep(0.2)  # noqa: TID251 - as above
+            with contextlib.suppress(IllegalMove):
+                await started.job.aretry()
+        worker.stop()
+        await running
+        return await started.aresult("1s")
+
+    assert asyncio.run(asyncio.wait_for(run(), 30)) == "done"
+    assert len(passes) > 3
+
+
+def test_code_that_waits_for_what_it_cut_off_before_is_held(app: App, monkeypatch: pytest.MonkeyPatch):
+    """The step was dropped after a time limit, and the code has no limit now."""
+    monkeypatch.setattr(keyed, "HELD_AFTER", 0.2)
+    limits = [0.01]
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        async def slow() -> None:
+            await asyncio.Event().wait()
+
+        try:
+            async with asyncio.timeout(limits[0] if limits else None):
+                await flow.named("slow").step(slow)
+        except TimeoutError:
+            limits.clear()
+            await flow.named("pause").sleep("1h")
+        return "done"
+
+    run = body.start()
+    drain(app, within="3h")
+
+    assert "the code has cut off step" in (run.record.held or "") or "does not ask for it" in (run.record.held or "")
+    assert [row.outcome for row in run.timeline()] == [StepOutcome.DROPPED, StepOutcome.WAITING]
