@@ -194,8 +194,8 @@ format: $(VENV)/check.stamp ## format the code and repair what ruff can repair
 # One resolution for all files: a later stage may add packages, never move those of an earlier one.
 pins: $(BIN)/python ## resolve requirements/*.in anew into requirements/*.txt
 	$(PIP) install uv
-	@# typer 0.29 imports pydantic, which costs each command a tenth of a second.
-	@echo "typer<0.29" > build.pins && cd requirements && for name in runtime build demo test docs lint bench; do \
+	@# typer 0.29 imports pydantic, which costs each command a tenth of a second. Celery 5.7 needs this python-dateutil.
+	@printf '%s\n' "typer<0.29" "python-dateutil==2.9.0.post0" > build.pins && cd requirements && for name in runtime build demo test docs lint bench; do \
 		../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --upgrade \
 			--no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 			--constraint ../build.pins --output-file $$name.txt $$name.in || exit 1; \

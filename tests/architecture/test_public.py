@@ -23,6 +23,7 @@ PAID_LATER = {
     "aiohttp",
     "asyncio",
     "asyncpg",
+    "celery",
     "cronsim",
     "dateutil",
     "httpx",

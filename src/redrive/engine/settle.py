@@ -422,15 +422,18 @@ def _dead(claim: Claim, closed: AttemptRecord, *, crashes: int = 0, most: int | 
 def _catch_again(claim: Claim, failed: Failed, now: datetime) -> Settlement:
     """Return the settlement of a failed catch job: it runs again until it succeeds."""
     failures = claim.failures + 1
-    nominal = claim.policy.catch_delay
-    if failures > CATCH_STUCK_AFTER:
-        nominal = _slowed(nominal, failures - CATCH_STUCK_AFTER)
+    nominal = catch_wait(claim.policy.catch_delay, failures)
     delay = max(nominal, failed.failure.hint) if failed.failure.hint else nominal
     verdict = f"catch again in {format_duration(delay)}{_stuck(failures)}"
     closed = close(
         claim, now, AttemptOutcome.FAILED, failed=failed, nominal=nominal, delay=delay, rule="catch", verdict=verdict
     )
     return _retry(claim, closed, now + delay)
+
+
+def catch_wait(delay: timedelta, failures: int) -> timedelta:
+    """Return the wait of a catch task after so many failures: its delay, and twice as long for each one when stuck."""
+    return delay if failures <= CATCH_STUCK_AFTER else _slowed(delay, failures - CATCH_STUCK_AFTER)
 
 
 def _stuck(failures: int) -> str:

@@ -27,12 +27,13 @@ event                      emitted when
 ``Job...``, ``Worker...``  see the table of `redrive.observe.jobs`
 ``Cron...``                an occurrence was decided
 ``TopicDelivered``         a subscription got events
+``Task...``                an attempt of a task of Celery has failed (`redrive.observe.tasks`)
 =========================  ============================================================================
 
 Classes are named by their subject and what happened: ``Call...`` in process, ``Request...`` under the orchestrator,
-``Job...`` for durable work, ``Cron...`` for schedules. These emit no event: a call that succeeds at once, an error that
-its policy does not match, and a call that leaves the retries to an enclosing one. A job emits an event for each of its
-attempts.
+``Job...`` for durable work, ``Task...`` in another engine, ``Cron...`` for schedules. These emit no event: a call that
+succeeds at once, an error that its policy does not match, and a call that leaves the retries to an enclosing one. A job
+emits an event for each of its attempts.
 
 **Around a wait, or an attempt.** A sink may return a context manager. It is entered before the wait that the event is
 about and exited once after it, also when the wait is cancelled or interrupted; each event has its own, so that
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
     )
     from redrive.observe.measures import Bounded
     from redrive.observe.sinks import Registration, Sink, Wait, add, around, carried, emit, log, only, remove
+    from redrive.observe.tasks import TaskEvent, TaskGaveUp, TaskLost, TaskRetryScheduled
 
 __all__ = [
     "Bounded",
@@ -141,6 +143,10 @@ __all__ = [
     "RefreshAttemptFailed",
     "Registration",
     "Sink",
+    "TaskEvent",
+    "TaskGaveUp",
+    "TaskLost",
+    "TaskRetryScheduled",
     "TopicDelivered",
     "Wait",
     "WorkerDutyFailed",
@@ -164,6 +170,7 @@ _HOMES = {
     "Refresh": "jobs",
     "Worker": "jobs",
     "Cron": "events",
+    "Task": "tasks",
     "Topic": "events",
 }
 

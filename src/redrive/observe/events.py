@@ -64,7 +64,7 @@ class CallRetryScheduled(CallEvent, kw_only=True):
     def __str__(self) -> str:
         return (
             f"{self.name} is retried in {format_duration(self.delay)} ({self.rule}): "
-            f"attempt {counted(self.attempt, self.max_attempts)} failed: {_what(self.failure)}"
+            f"attempt {counted(self.attempt, self.max_attempts)} failed: {what(self.failure)}"
         )
 
 
@@ -110,7 +110,7 @@ class CallGaveUp(_CallEnded, kw_only=True):
     error: BaseException | None = None
 
     def __str__(self) -> str:
-        last = "" if self.failure is None else f"; last failure: {_what(self.failure)}"
+        last = "" if self.failure is None else f"; last failure: {what(self.failure)}"
         return f"{self.name} gave up after {self._count}: {self.why}{last}"
 
 
@@ -220,6 +220,7 @@ def counted(attempt: int, most: int | None) -> str:
     return str(attempt) if most is None else f"{attempt} of {most}"
 
 
-def _what(failure: Failure) -> str:
+def what(failure: Failure) -> str:
+    """Return a failure in one line: its class or its reason, and its message."""
     kind = failure.error_type.removeprefix("builtins.") or failure.reason
     return f"{kind}: {failure.message}" if failure.message else kind

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from redrive.forks import ForkSafeLock
 from redrive.observe.events import CallDeferred, CallGaveUp, CallRetryScheduled, CallSucceeded, CronEvent, Event
 from redrive.observe.jobs import JobCaught, JobEnqueued, JobEvent, JobStarted, WorkerDutyFailed, WorkerServerReplaced
+from redrive.observe.tasks import TaskEvent
 
 OTHER = "other"
 
@@ -76,6 +77,7 @@ WAITED = Metric(
 )
 RETRIES = Metric("redrive.call.retries", ("call", "rule"), "Retries of calls in process.")
 CALLS = Metric("redrive.calls", ("call", "outcome", "rule"), "Calls in process that were retried, by how they ended.")
+TASKS = Metric("redrive.task.attempts", ("task", "outcome", "rule"), "Attempts of tasks of Celery that failed.")
 OCCURRENCES = Metric(
     "redrive.cron.occurrences", ("schedule", "outcome"), "Occurrences of crons, by what became of them."
 )
@@ -85,10 +87,10 @@ LOST = Metric(
     "redrive.worker.failover.lost", ("what",), "Starts and ends of attempts that a server lacked when it took over."
 )
 
-METRICS = (ENQUEUED, CAUGHT, ATTEMPTS, TOOK, WAITED, RETRIES, CALLS, OCCURRENCES, DUTIES, FAILOVERS, LOST)
+METRICS = (ENQUEUED, CAUGHT, ATTEMPTS, TOOK, WAITED, RETRIES, CALLS, TASKS, OCCURRENCES, DUTIES, FAILOVERS, LOST)
 
 
-def measures(event: Event) -> Iterator[Measure]:  # noqa: C901 - one case for each kind of event
+def measures(event: Event) -> Iterator[Measure]:  # noqa: C901, PLR0912 - one case for each kind of event
     """Yield what an event adds to the metrics."""
     match event:
         case JobStarted(task=task, queue=queue, kind=kind):
@@ -103,6 +105,8 @@ def measures(event: Event) -> Iterator[Measure]:  # noqa: C901 - one case for ea
             took = getattr(event, "took", None)
             if took is not None:
                 yield Measure(TOOK, took.total_seconds(), (task, queue, kind, event.outcome))
+        case TaskEvent(task=task, rule=rule):
+            yield Measure(TASKS, 1, (task, event.outcome, rule))
         case CronEvent(schedule=schedule):
             yield Measure(OCCURRENCES, 1, (schedule, event.outcome))
         case WorkerDutyFailed(duty=duty):

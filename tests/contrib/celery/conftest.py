@@ -1,0 +1,61 @@
+"""Celery: real brokers from Debian, and real workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.contrib.celery.rig.rabbitmq import RabbitServer
+from tests.contrib.celery.rig.workers import Shop
+from tests.contrib.redis.rig.server import RedisServer
+from tests.debian import needed, program
+
+SWEEP = '{"visibility_timeout": 4, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}'
+"""Options of Redis: a message that is not acknowledged within 4 s is delivered again; Redis looks each second."""
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory):
+    """Start RabbitMQ."""
+    # The wrapper in the path changes the user, and its server has one folder.
+    needed("rabbitmq-server", lambda: program("rabbitmq-server"))
+    script = next(Path("/usr/lib/rabbitmq/lib").glob("*/sbin/rabbitmq-server"))
+    with RabbitServer(str(script), tmp_path_factory.mktemp("rabbitmq")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory):
+    """Start Redis."""
+    binary = needed("redis-server", lambda: program("redis-server"))
+    with RedisServer(binary, tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def open_shop(request, tmp_path):
+    """Return a function that opens a shop on a broker; its workers are ended after the test."""
+    opened = []
+
+    def open_(broker: str, **environment: str) -> Shop:
+        if broker == "redis":
+            server = request.getfixturevalue("redis_server")
+            url = f"redis://127.0.0.1:{server.port}/0"
+            backend = f"redis://127.0.0.1:{server.port}/1"
+        else:
+            url, results = request.getfixturevalue("rabbitmq").url, tmp_path / "results"
+            results.mkdir(exist_ok=True)
+            backend = f"file://{results}"
+        opened.append(Shop(tmp_path, url, backend, **environment))
+        return opened[-1]
+
+    yield open_
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture(params=["rabbitmq", "redis"])
+def broker(request):
+    """Provide both brokers."""
+    return request.param
