@@ -39,20 +39,33 @@ def open_shop(request, tmp_path):
     opened = []
 
     def open_(broker: str, **environment: str) -> Shop:
-        if broker == "redis":
-            server = request.getfixturevalue("redis_server")
-            url = f"redis://127.0.0.1:{server.port}/0"
-            backend = f"redis://127.0.0.1:{server.port}/1"
-        else:
-            url, results = request.getfixturevalue("rabbitmq").url, tmp_path / "results"
-            results.mkdir(exist_ok=True)
-            backend = f"file://{results}"
-        opened.append(Shop(tmp_path, url, backend, **environment))
+        opened.append(_open(request, tmp_path, broker, environment))
         return opened[-1]
 
     yield open_
     for each in opened:
         each.close()
+
+
+@pytest.fixture(scope="module", params=["rabbitmq", "redis"])
+def running(request, tmp_path_factory):
+    """Return a shop with a worker that several tests share, once on each broker."""
+    shop = _open(request, tmp_path_factory.mktemp("shop"), request.param, {})
+    shop.start("-c", "4")
+    yield shop
+    shop.close()
+
+
+def _open(request, folder, broker, environment):
+    if broker == "redis":
+        server = request.getfixturevalue("redis_server")
+        url = f"redis://127.0.0.1:{server.port}/0"
+        backend = f"redis://127.0.0.1:{server.port}/1"
+    else:
+        url, results = request.getfixturevalue("rabbitmq").url, folder / "results"
+        results.mkdir(exist_ok=True)
+        backend = f"file://{results}"
+    return Shop(folder, url, backend, **environment)
 
 
 @pytest.fixture(params=["rabbitmq", "redis"])

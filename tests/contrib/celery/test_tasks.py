@@ -340,6 +340,27 @@ def test_a_result_that_the_policy_rejects_is_a_failure(app, sent, events):
     assert ["backoff", "attempts"] == [each.rule for each in events]
 
 
+def test_a_retried_call_in_a_task_leaves_its_retries_to_the_task(app, sent):
+    """Two layers that would retry one failure do not multiply their attempts."""
+    calls = []
+
+    @redrive.retry("4 1ms", on=ConnectionError)
+    def call():
+        calls.append(1)
+        raise ConnectionError("down")
+
+    def charge():
+        call()
+
+    with pytest.raises(Retry):
+        sent.run(declare(app, charge, "a", retry="5 1s"))
+    # Nothing else would retry it.
+    with pytest.raises(ConnectionError):
+        sent.run(declare(app, charge, "b"))
+
+    assert 1 + 5 == len(calls)
+
+
 def test_hooks_of_the_policy_are_called(app, sent, caplog):
     """`on_retry` and `on_give_up` get the details; an error in one is logged and changes nothing."""
     seen = []

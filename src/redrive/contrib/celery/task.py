@@ -9,15 +9,27 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from celery import Task
+from celery.worker.request import Request
 
 from redrive.contrib.celery.attempt import Attempt
 from redrive.contrib.celery.checks import Checks
 from redrive.contrib.celery.lost import again, in_task
 from redrive.contrib.celery.options import policy_of, refuse, refuse_bound, set_defaults
 from redrive.policy import Policy, parse_duration
+from redrive.retrying.context import present_clock
 
 # Set on the request of an attempt: `super().run()` in a task is no attempt of its own.
 _RUNS = "redrive_runs"
+
+
+class PolicyRequest(Request):  # type: ignore[misc] # Celery has no types
+    """A message that a worker has received."""
+
+    def __init__(self, message: Any, **options: Any) -> None:
+        super().__init__(message, **options)
+        # A message that comes back before it is due, as in a deployment, has not been executed by its former worker.
+        if self.eta is not None and self.eta > present_clock().now():
+            self.delivery_info["redelivered"] = False
 
 
 class PolicyTask(Task):  # type: ignore[misc] # Celery has no types
@@ -45,6 +57,7 @@ class PolicyTask(Task):  # type: ignore[misc] # Celery has no types
     """
 
     abstract = True
+    Request = PolicyRequest
     policy: ClassVar[Policy | None] = None
     hop: ClassVar[timedelta] = timedelta(minutes=10)
     #: The parameters of the function, without that of a bound task.

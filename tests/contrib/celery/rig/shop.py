@@ -8,8 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from celery import Celery, chain, chord
-from kombu.exceptions import OperationalError
+from celery import Celery, chain, chord, signals
 from policies import ERRORS, RULED
 
 import redrive
@@ -27,6 +26,15 @@ app.conf.update(
     task_default_queue=os.environ.get("QUEUE", "celery"),
     worker_prefetch_multiplier=1,
 )
+
+
+if "UNCHECKED" in os.environ:
+    # As without the check of the worker, to show what it prevents.
+    PolicyTask.on_bound = classmethod(lambda cls, app: None)
+
+
+if "HOP" in os.environ:
+    PolicyTask.hop = redrive.policy.parse_duration(os.environ["HOP"])
 
 
 class Busy(Exception):
@@ -57,6 +65,18 @@ def event(each: object) -> None:
         note("event", type(each).__name__, each.task_id, each.rule, each.attempt)
 
 
+@signals.task_retry.connect
+def retried(request: object, **more: object) -> None:
+    """Note a signal of Celery."""
+    note("signal", "task_retry", request.id)
+
+
+@signals.task_failure.connect
+def failed(task_id: str, **more: object) -> None:
+    """Note a signal of Celery."""
+    note("signal", "task_failure", task_id)
+
+
 SIMPLE = "5 50ms 1s catch recover"
 
 
@@ -74,8 +94,6 @@ def play(task: str, key: str, script: list[str]) -> str:
             raise Busy("wait")
         case ("Cancel", _, _):
             raise redrive.Cancel("not needed")
-        case ("Operational", _, _):
-            raise OperationalError("of the task itself")
         case ("kill", _, _):
             os.kill(os.getpid(), signal.SIGKILL)
         case ("sleep", _, seconds):
@@ -99,14 +117,16 @@ def policy_task(name: str, policy: Policy | str, **options: object) -> object:
 simple = policy_task("simple", SIMPLE)
 ruled = policy_task("ruled", RULED)
 strict = policy_task("strict", Policy.parse(SIMPLE).with_(idempotent=False))
+strict_later = policy_task("strict_later", Policy.parse("3 8s catch recover").with_(idempotent=False))
 early = policy_task("early", SIMPLE, acks_late=False)
 limited = policy_task("limited", SIMPLE, time_limit=2)
 softly = policy_task("softly", "1 50ms catch recover", soft_time_limit=1)
-later = policy_task("later", "3 15s", hop=os.environ.get("HOP", "10m"))
-much_later = policy_task("much_later", "3 30s", hop=os.environ.get("HOP", "10m"))
+later = policy_task("later", "3 15s")
+much_later = policy_task("much_later", "3 30s")
 due = policy_task("due", "9 700ms 700ms catch recover")
 brief = policy_task(
-    "brief", Policy(deadline="1s", backoff=Backoff.constant("700ms"), attempts=9, over_deadline="truncate")
+    "brief",
+    Policy(deadline="1s", backoff=Backoff.constant("700ms"), attempts=9, jitter="none", over_deadline="truncate"),
 )
 
 
@@ -156,8 +176,8 @@ def recover(request: CatchRequest) -> None:
     note(
         "catch", request.task, request.request, request.error, [each.rule for each in request.attempts], request.task_id
     )
-    if key.startswith("recover fails") and count("catch", request.task) == 1:
+    if key.startswith("recover fails") and count("catch", request.task, request.request) == 1:
         raise OSError("recover is down")
-    if key.startswith("recover dies") and count("catch", request.task) == 1:
+    if key.startswith("recover dies") and count("catch", request.task, request.request) == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     note("caught", request.task_id)

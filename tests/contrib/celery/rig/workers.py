@@ -84,6 +84,11 @@ class Shop:
         wait_for(lambda: self.count(*words) >= times, self.story)
         return self.rows(*words)
 
+    def wait_for_catch(self, task_id: str) -> None:
+        """Wait until a task has given up, and its catch task has succeeded; the one may be written after the other."""
+        self.wait("caught", task_id)
+        self.wait("event", "TaskGaveUp", task_id)
+
     def rules(self, task_id: str) -> list[str]:
         """Return the rules of the decisions about a call, in order."""
         return [row[4] for row in self.rows("event") if row[3] == task_id and row[2] != "TaskLost"]
