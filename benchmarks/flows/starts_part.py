@@ -33,6 +33,6 @@ PARTS = (
         _measure,
         {"runs": "runs/s"},
         (Goal("runs", "temporal", at_least=10.0),),
-        f"runs of {STEPS} steps that do nothing, started and awaited by one process, 50 at once, on a file",
+        f"{STEPS}-step runs, starts included, 50 at once, on a file",
     ),
 )
