@@ -16,6 +16,8 @@ from sybil.integration.pytest import SybilItem
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 from sybil.parsers.rest import DocTestParser
 
+from redrive.retrying.context import SCOPE
+
 _markdown = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
     patterns=["README.md", "docs/*.md", "docs/**/*.md"],
@@ -43,7 +45,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """
     document = item.example.document if isinstance(item, SybilItem) else None
     while _last and _last[0] is not document:
-        _run(_last.pop(), None)
+        ended = _last.pop()
+        _run(ended, None)
+        if SCOPE.get() is not None:
+            pytest.fail(f"{ended.path} leaves a clock in force: end its scope in the last block")
     if document is not None:
         _last[:] = [document]
         _run(document, item.example.start)
