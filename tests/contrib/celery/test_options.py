@@ -191,6 +191,15 @@ def test_a_hop_must_be_below_half_of_the_visibility_timeout():
     check(fits)
 
 
+def test_the_hop_of_a_catch_task_is_checked_too():
+    """A catch task that fails waits in the memory of a worker as well."""
+    app = app_of("redis://", broker_transport_options={"visibility_timeout": 60})
+    declared(app, "5 1s catch refund", hop="10s")
+    declared(app, None, "shop.refund")
+    with pytest.raises(ConfigurationError, match="task shop.refund: hop='10m' is not below half"):
+        check(app)
+
+
 def test_a_catch_task_must_exist_and_be_a_policy_task():
     """A worker does not start with a policy that no task could catch."""
     with pytest.raises(

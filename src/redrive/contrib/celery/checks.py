@@ -41,14 +41,10 @@ def check(app: Any, hard: float | None = None, soft: float | None = None) -> Non
     """
     visible = _visibility(app)
     for task in [each for each in app.tasks.values() if getattr(each, "policy", None) is not None]:
-        if visible is not None and task.hop >= visible / 2:
-            raise ConfigurationError(
-                f"task {task.name}: hop={format_duration(task.hop)!r} is not below half of the visibility timeout of "
-                f"the broker, {format_duration(visible)}: a message that waits longer than that is delivered twice"
-            )
+        _check_hop(task, visible)
         resolve(task.policy, task.name)
         if task.policy.catch is not None:
-            _check_catch(app, task)
+            _check_hop(_checked_catch(app, task), visible)
         limit, warning = task.time_limit or hard, task.soft_time_limit or soft
         if limit and not (warning and warning < limit):
             log.warning(
@@ -59,7 +55,15 @@ def check(app: Any, hard: float | None = None, soft: float | None = None) -> Non
             )
 
 
-def _check_catch(app: Any, task: Any) -> None:
+def _check_hop(task: Any, visible: timedelta | None) -> None:
+    if visible is not None and task.hop >= visible / 2:
+        raise ConfigurationError(
+            f"task {task.name}: hop={format_duration(task.hop)!r} is not below half of the visibility timeout of "
+            f"the broker, {format_duration(visible)}: a message that waits longer than that is delivered twice"
+        )
+
+
+def _checked_catch(app: Any, task: Any) -> Any:
     try:
         catch = find(app, task.name, task.policy.catch)
     except ConfigurationError as error:
@@ -72,6 +76,7 @@ def _check_catch(app: Any, task: Any) -> None:
     # The worker may die while a catch task runs.
     if not catch.keeps_acks:
         catch.acks_late = catch.retry_on_worker_lost = True
+    return catch
 
 
 def _visibility(app: Any) -> timedelta | None:

@@ -117,7 +117,7 @@ def policy_task(name: str, policy: Policy | str, **options: object) -> object:
 simple = policy_task("simple", SIMPLE)
 ruled = policy_task("ruled", RULED)
 strict = policy_task("strict", Policy.parse(SIMPLE).with_(idempotent=False))
-strict_later = policy_task("strict_later", Policy.parse("3 8s catch recover").with_(idempotent=False))
+strict_later = policy_task("strict_later", Policy.parse("3 25s catch recover").with_(idempotent=False))
 early = policy_task("early", SIMPLE, acks_late=False)
 limited = policy_task("limited", SIMPLE, time_limit=2)
 softly = policy_task("softly", "1 50ms catch recover", soft_time_limit=1)
