@@ -177,7 +177,7 @@ def test_many_random_bodies_survive_kills(
 
 
 def test_the_bodies_of_the_ordinary_run_have_every_part():
-    """Gather, groups, streams, queues, races, limits, shields, signals, events, children, sleeps, failures."""
+    """Gather, groups, streams, queues, races, shields, signals, events, children, sleeps, failures and branches."""
     parts = [run for seed in ORDINARY for run, _ in named.made(seed)[0]]
     found = {run.__qualname__.partition(".")[0] for run in parts}
 

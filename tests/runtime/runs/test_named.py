@@ -747,3 +747,70 @@ def test_an_unawaited_named_call_is_logged(app: App, caplog: pytest.LogCaptureFi
 
     assert run.result("2s") == 3
     assert "never awaited" in caplog.text
+
+
+@every_store
+@pytest.mark.parametrize("method", ["first", "gather"])
+def test_a_branch_with_named_calls_loses(app: App, steps: Steps, method: str):
+    """A loser whose tasks never end by themselves is dropped in each replay, and its open call is not taken again."""
+    begun = []
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        async def loser() -> str:
+            async def slow() -> None:
+                begun.append(1)
+                await asyncio.Event().wait()
+
+            await steps.call(flow, "one")
+            worker = asyncio.create_task(_awaited(flow.named("slow").step(slow)))
+            await asyncio.Event().wait()
+            return str(worker)
+
+        async def winner() -> str:
+            await flow.named("wait").step(turn)
+            result = await steps.call(flow, "two", 1, retry="5 1ms")
+            if method == "gather":
+                await flow.step(_full)
+            return result
+
+        if method == "first":
+            _, result = await flow.first(loser(), winner())
+        else:
+            with pytest.raises(GiveUp):
+                await flow.gather(loser(), winner())
+            result = "two!"
+        await flow.sleep("1h")
+        return result + await steps.call(flow, "three", 1)
+
+    run = body.start()
+    drain(app)
+
+    assert run.result("2s") == "two!three!"
+    assert begun == [1]
+    assert steps.once()
+
+
+async def _full() -> None:
+    raise GiveUp("full")
+
+
+@every_store
+def test_a_signal_is_received_once_across_a_restart(app: App):
+    """What a named wait has received belongs to the epoch that ends."""
+
+    @app.workflow()
+    async def body(flow: Flow, got: list[int]) -> list[int]:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(_awaited(flow.named("n").wait_for("n", int)))
+        got = [*got, task.result()]
+        if len(got) < 3:
+            flow.restart(got)
+        return got
+
+    run = body.start([])
+    for each in range(3):
+        run.signal("n", each)
+    drain(app)
+
+    assert run.result("2s") == [0, 1, 2]

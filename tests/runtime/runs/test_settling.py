@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from redrive import App, Flow
+from redrive import App, Flow, GiveUp
 from redrive.engine.runs import StepOutcome
 from redrive.errors import ConfigurationError, IllegalMove
 from redrive.runtime.runs import keyed
@@ -145,3 +146,31 @@ def test_code_that_waits_for_what_it_cut_off_before_is_held(app: App, monkeypatc
 
     assert "the code has cut off step" in (run.record.held or "") or "does not ask for it" in (run.record.held or "")
     assert [row.outcome for row in run.timeline()] == [StepOutcome.DROPPED, StepOutcome.WAITING]
+
+
+def test_a_thread_that_the_body_has_cut_off_keeps_its_effect(timed: App):
+    """A `def` function ends after its call was cut off: what it returns is undone if the run fails."""
+    undone: list[object] = []
+    go = threading.Event()
+
+    @timed.workflow()
+    async def body(flow: Flow) -> None:
+        def slow() -> int:
+            go.wait(5)
+            return 7
+
+        task = asyncio.ensure_future(flow.named("slow").step(slow, undo=undone.append))
+        await flow.named("short").step(shaky(0))
+        task.cancel()
+        go.set()
+        await asyncio.wait({task})
+        await flow.named("pause").sleep("1200ms")
+        raise GiveUp("no")
+
+    run = body.start()
+    work(timed)
+
+    assert run.state == "dead"
+    assert undone == [7]
+    (row,) = (each for each in run.timeline() if each.name == "slow")
+    assert (row.outcome, row.result) == (StepOutcome.DROPPED, b"7")

@@ -207,6 +207,6 @@ class BodyCalls:
         if branch.path:
             raise FlowMisused("flow.restart() belongs into the body itself, not into a branch")
         payload = self._pass.workflow.signature.write(args, kwargs)
-        received = tuple(each.row for each in branch.held)
+        received = (*(each.row for each in branch.held), *self._pass.writes.rows.received())
         self._pass.waits.close(Restarted(payload, self._pass.writes.rows.changed_values(), received))
         raise Parking

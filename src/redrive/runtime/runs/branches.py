@@ -117,6 +117,16 @@ class Branch:
         parent = self.parent
         return parent is not None and (parent is other or parent.is_below(other))
 
+    @property
+    def is_cut(self) -> bool:
+        """True for a named call that the body has cut off."""
+        return self._dropped and is_named(self.path)
+
+    @property
+    def root(self) -> Branch:
+        """The body itself."""
+        return self if self.parent is None else self.parent.root
+
     def is_in(self, main: Branch) -> bool:
         """Return True for a branch of this body."""
         return self is main or self.is_below(main)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from asyncio import FIRST_COMPLETED
 from collections.abc import Awaitable
 from typing import Any
 
@@ -60,7 +61,9 @@ class _Group:
 
     async def run(self) -> Any:
         """Start branches and wait for them, until the result is decided."""
-        receipts = self._conductor.receipts
+        receipts, keyed = self._conductor.receipts, self._conductor.keyed
+        # Beside named calls a branch that has lost may not end by itself.
+        over = keyed.decision(self._path) if keyed is not None and self._decided is not None else None
         count, most = len(self._call.branches), self._call.at_once or len(self._call.branches)
         while len(self._ended) < count:
             while self._started < count and len(self._tasks) < most:
@@ -69,7 +72,8 @@ class _Group:
             self._parent.joining = True
             receipts.goes_on(self._parent)
             self._conductor.waits.consider()
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            waits = {*self._tasks} if over is None or over.done() else {*self._tasks, over}
+            await asyncio.wait(waits, return_when=FIRST_COMPLETED)
             self._parent.joining = False
             # One that has received a signal may be about to end, and the signal would be lost if another one wins.
             await receipts.settled(self._parent)
@@ -82,6 +86,9 @@ class _Group:
                     await self._decide(number, task)
                     return self._result(number)
                 receipts.hand_over(child, seen=self._has_code(number))
+            if over is not None and over.done() and self._decided in self._ended:
+                await self.stop()
+                break
         self._parent.joining = False
         if self._decided is None:
             return self._all()
@@ -157,6 +164,8 @@ class _Group:
             if number not in self._ended:
                 self._conductor.receipts.drop(child, seen=self._has_code(number))
                 self._leave(child)
+                if self._conductor.keyed is not None:
+                    self._conductor.keyed.end_below(child)
         self._tasks.clear()
 
     def _leave(self, child: Branch) -> None:

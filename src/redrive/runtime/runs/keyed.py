@@ -35,7 +35,7 @@ from redrive.engine.outcome import Held
 from redrive.engine.replay import Answer, Replay, StepRequest
 from redrive.engine.runs import SignalRecord, StepKind, StepOutcome, StepRecord, is_named, named_branch, next_path
 from redrive.engine.steps import FailedTry, NewStep, StepEnd
-from redrive.errors import CancelRequested, FlowInterrupt, Parking
+from redrive.errors import BranchDropped, CancelRequested, FlowInterrupt, Parking
 from redrive.errors.foreign import is_a
 from redrive.runtime import log
 from redrive.runtime.runs.branches import CANCEL_MARK, Branch
@@ -61,8 +61,9 @@ monotonic = SystemClock.monotonic
 
 
 class _Queued(msgspec.Struct, eq=False):
-    """A call that is held back: its path, what it asks for, and its future."""
+    """A call that is held back: its branch and path, what it asks for, and its future."""
 
+    branch: Branch
     path: str
     request: StepRequest | None
     turn: asyncio.Future[None]
@@ -169,12 +170,18 @@ class Keyed:
             self._to_cut[branch] = row.took.total_seconds()
             self._watch()
             # The body cuts it off, or the end of the pass.
-            await self._held(_Queued(path, None, self._loop.create_future()))
-        # What was undone before the first named call is executed anew before it.
-        is_first = row is not None and row.is_renewed and row.seq is None
-        if not self._caught_up and not is_first and (row is None or not row.is_final):
-            turn = self._loop.create_future()
-            await self._held(_Queued(path, request if row is None else None, turn), queued=True)
+            await self._held(_Queued(branch, path, None, self._loop.create_future()))
+        if row is None or not row.is_final:
+            if branch.replay_only and not branch.root.replay_only:
+                # Another branch has won, or has failed first.
+                raise BranchDropped
+            # What was undone before the first named call is executed anew before it.
+            is_first = row is not None and row.is_renewed and row.seq is None
+            if not self._caught_up and not is_first:
+                turn = self._loop.create_future()
+                await self._held(_Queued(branch, path, request if row is None else None, turn), queued=True)
+            elif branch.root.replay_only and not is_first:
+                self._end_replay()
         branch.began = True
 
     async def _held(self, call: _Queued, *, queued: bool = False) -> None:
@@ -197,10 +204,8 @@ class Keyed:
         """Return the row of an end with its number; a call that was cut off keeps its effect, and has no number."""
         if end.kind in (StepKind.UNDO, StepKind.PATCH):
             return end
-        if branch.dropped and is_named(end.path):
-            if isinstance(end, NewStep) and end.kind is StepKind.STEP and end.outcome is StepOutcome.OK:
-                return replace(end, outcome=StepOutcome.DROPPED, result=end.result or b"null")
-            return end
+        if branch.is_cut:
+            return _late(end)
         is_open = end.outcome is StepOutcome.WAITING if isinstance(end, NewStep) else self._is_tried_again(end)
         if is_open or branch.dropped or branch.replay_only:
             return end
@@ -278,7 +283,7 @@ class Keyed:
             self._loop.call_soon(self._tick)
             return
         self._resting = False
-        if not self._caught_up:
+        if not self._caught_up and self._first() not in self._ready:
             self._advance()
         # An end, or a step that was undone: it is executed anew at its place in the order.
         self._wake()
@@ -296,15 +301,31 @@ class Keyed:
 
     def _catch_up(self) -> None:
         self._caught_up = True
-        main = self._branches[0] if self._branches else None
-        if main is not None and main.replay_only and self._queue:
-            # Only what is recorded was asked of the body.
-            self.replayed = True
-            self.tear_down()
+        if self._queue and self._queue[0].branch.root.replay_only:
+            self._end_replay()
             return
         for each in self._queue:
             if not each.turn.done():
                 each.turn.set_result(None)
+
+    def _end_replay(self) -> None:
+        """End a body that was only to be replayed: it has asked for all that is recorded."""
+        self.replayed = True
+        self.tear_down()
+
+    def end_below(self, branch: Branch) -> None:
+        """Cancel the tasks with open calls that a dropped branch has left over."""
+        for each in self._open:
+            if each.is_below(branch) and each.task is not None:
+                each.task.cancel("its branch was dropped")
+
+    def decision(self, path: str) -> asyncio.Future[None] | None:
+        """Return a future that is done when a recorded decision is the next end; None if it has no number."""
+        if path not in self._pending:
+            return None
+        turn = self._ready[path] = self._loop.create_future()
+        self._stir()
+        return turn
 
     # ---------------------------------------------------------------- calls that the body cuts off
 
@@ -364,9 +385,12 @@ class Keyed:
             self._at("settle", self._since + self._until.quiet, lambda: self._settled(park))
 
     def _settled(self, park: Callable[[], None]) -> None:
-        if self._waits.end is not None or not self.all_wait():
+        if self._waits.end is not None:
             return
-        if self._loop.time() < self._since + self._until.quiet:
+        if not self.all_wait():
+            # A step has begun meanwhile: until it ends, the times of the waits are kept here.
+            self._waits.consider()
+        elif self._loop.time() < self._since + self._until.quiet:
             self.settle(park)
         else:
             park()
@@ -446,6 +470,15 @@ class Keyed:
             refusal = context.get(REFUSAL)
             if isinstance(refusal, BodyRefusal) and refusal.branch.is_in(main):
                 yield task
+
+
+def _late(end: StepEnd) -> NewStep:
+    """Return the row of a named call that has ended after the body had cut it off."""
+    row = NewStep(end.path, end.kind, end.name, StepOutcome.DROPPED, end.took, digest=end.digest)
+    if not isinstance(end, NewStep):
+        return row
+    has_effect = end.kind is StepKind.STEP and end.outcome is StepOutcome.OK
+    return replace(row, result=(end.result or b"null") if has_effect else None, ref=end.ref)
 
 
 def _kind(asked: OneCall) -> StepKind:

@@ -227,7 +227,7 @@ class Waits:
     def _stop_times(self) -> None:
         if self._timer is not None and self._sleeps:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._sleeps = None, False
 
     async def _keep_times(self) -> None:
         """Wake branches at their due times, and poll for signals, while another branch works."""

@@ -106,6 +106,11 @@ class PendingRows:
             elif self._next.attached.pop(path, None) is not None:
                 del self._next.ends[path]
 
+    def received(self) -> tuple[NewStep, ...]:
+        """Return the rows of received signals that are not written yet."""
+        ends = (each for each in self._next.ends.values() if isinstance(each, NewStep))
+        return tuple(each for each in ends if each.kind is StepKind.WAIT and each.ref is not None)
+
     def set(self, name: str, raw: bytes) -> None:
         """Write a value of the run with its next row; raise `ResultTooLarge` if all values are too large together."""
         others = sum(len(each) + len(bytes(value)) for each, value in self._values.items() if each != name)
