@@ -174,3 +174,66 @@ def test_a_thread_that_the_body_has_cut_off_keeps_its_effect(timed: App):
     assert undone == [7]
     (row,) = (each for each in run.timeline() if each.name == "slow")
     assert (row.outcome, row.result) == (StepOutcome.DROPPED, b"7")
+
+
+def test_a_long_time_limit_of_the_body_is_waited_for_in_a_replay(app: App, monkeypatch: pytest.MonkeyPatch):
+    """The row of what was cut off has its time, so that nothing is held while the limit runs again."""
+    monkeypatch.setattr(keyed, "HELD_AFTER", 0.1)
+    passes = []
+
+    @app.workflow()
+    async def body(flow: Flow) -> int:
+        passes.append(1)
+
+        async def slow() -> None:
+            await asyncio.Event().wait()
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await flow.named("slow").step(slow)
+        first = await flow.named("behind").step(shaky(0))
+        await flow.named("pause").sleep("1h")
+        return first
+
+    run = body.start()
+    drain(app)
+
+    assert run.result("2s") == 1
+    assert passes == [1, 1]
+
+
+def test_a_worker_that_stops_drops_nothing(timed: App):
+    """The stop of a worker cuts off every task of a body; the next worker takes the open steps anew."""
+    begun: list[int] = []
+
+    @timed.workflow()
+    async def body(flow: Flow) -> list[int]:
+        async def slow() -> int:
+            begun.append(1)
+            if len(begun) <= 2:
+                await asyncio.Event().wait()
+            return len(begun)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_awaited(flow.named("slow").step(slow))) for _ in range(2)]
+        return [each.result() for each in tasks]
+
+    async def stop() -> None:
+        worker = Worker(timed, shutdown_timeout=timedelta(0))
+        running = asyncio.create_task(worker.run())
+        while len(begun) < 2:  # noqa: ASYNC110 - of the function of a step
+            await asyncio.sleep(0.02)  # noqa: TID251 - of the function of a step
+        worker.stop()
+        await running
+
+    run = body.start()
+    asyncio.run(asyncio.wait_for(stop(), 30))
+    assert run.timeline() == ()
+    work(timed)
+
+    assert sorted(run.result("5s")) == [3, 4]
+    assert [row.outcome for row in run.timeline()] == [StepOutcome.OK] * 2
+
+
+async def _awaited(call: Awaitable[Any]) -> Any:
+    return await call
