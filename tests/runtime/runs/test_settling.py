@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from redrive import App, Flow, GiveUp
+from redrive.engine.lifecycle import FINAL
 from redrive.engine.runs import StepOutcome
 from redrive.errors import ConfigurationError, IllegalMove
 from redrive.runtime.runs import keyed
@@ -23,12 +24,13 @@ pytestmark = pytest.mark.realtime
 
 
 def work(app: App, **options: Any) -> None:
-    """Run a worker of real time until no job is due."""
+    """Run a worker of real time until all runs have ended."""
 
     async def run() -> None:
         worker = Worker(app, **options)
         running = asyncio.create_task(worker.run())
-        while await app.runs.aselect(state="ready") or await app.runs.aselect(state="running"):  # noqa: ASYNC110 - of the database
+        runs = [app.runs.get(each.workflow, each.id) for each in await app.runs.aselect()]
+        while [each for each in runs if await each.astate() not in FINAL]:  # noqa: ASYNC110 - of the database
             await asyncio.sleep(0.02)  # noqa: TID251 - real time is the subject
         worker.stop()
         await running
