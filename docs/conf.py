@@ -81,7 +81,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"redrive\.app\.(protocol\.AppProtocol|attempts\.handle\.AttemptHandle|payload\.Signature)"),
     (r"py:.*", r"redrive\.app\.attempts\.effects\.Effects"),
     (r"py:.*", r"redrive\.contrib\.django\.app\.DjangoApp"),
-    (r"py:.*", r"redrive\.app\.flows\.(flow\.(ConductorProtocol|FlowBase)|calls\.\w+|rng\.FlowRandom)|uuid\.UUID"),
+    (r"py:.*", r"redrive\.app\.flows\.(flow\.FlowBase|flow_call\.ConductorProtocol|calls\.\w+|rng\.FlowRandom)|uuid\.UUID"),
     (r"py:.*", r"AppProtocol|Registrar|Options|Traits|StateDeclaration|MachineProtocol"),
     (r"py:.*", r"redrive\.app\.(attempts\.origins\.\w+|machines\.(machine\.MachineRegistrar|state\.StateDeclaration))"),
     (
