@@ -26,6 +26,7 @@ PAID_LATER = {
     "celery",
     "cronsim",
     "dateutil",
+    "dramatiq",
     "httpx",
     "httpx2",
     "logging",

@@ -11,6 +11,7 @@ MODULES = [
     ("redrive.contrib.aiohttp", "aiohttp", "aiohttp"),
     ("redrive.contrib.asyncpg", "asyncpg", "postgres"),
     ("redrive.contrib.celery", "celery", "celery"),
+    ("redrive.contrib.dramatiq", "dramatiq", "dramatiq"),
     ("redrive.contrib.fastapi", "fastapi", "fastapi"),
     ("redrive.contrib.httpx", "httpx", "httpx"),
     ("redrive.contrib.httpx2", "httpx2", "httpx2"),

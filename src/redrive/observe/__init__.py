@@ -27,7 +27,7 @@ event                      emitted when
 ``Job...``, ``Worker...``  see the table of `redrive.observe.jobs`
 ``Cron...``                an occurrence was decided
 ``TopicDelivered``         a subscription got events
-``Task...``                an attempt of a task of Celery has failed (`redrive.observe.tasks`)
+``Task...``                an attempt in Celery or Dramatiq has failed (`redrive.observe.tasks`)
 =========================  ============================================================================
 
 Classes are named by their subject and what happened: ``Call...`` in process, ``Request...`` under the orchestrator,

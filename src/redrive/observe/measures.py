@@ -77,7 +77,11 @@ WAITED = Metric(
 )
 RETRIES = Metric("redrive.call.retries", ("call", "rule"), "Retries of calls in process.")
 CALLS = Metric("redrive.calls", ("call", "outcome", "rule"), "Calls in process that were retried, by how they ended.")
-TASKS = Metric("redrive.task.attempts", ("task", "outcome", "rule"), "Attempts of tasks of Celery that failed.")
+TASKS = Metric(
+    "redrive.task.attempts",
+    ("task", "outcome", "rule"),
+    "Attempts of tasks of Celery and actors of Dramatiq that failed.",
+)
 OCCURRENCES = Metric(
     "redrive.cron.occurrences", ("schedule", "outcome"), "Occurrences of crons, by what became of them."
 )

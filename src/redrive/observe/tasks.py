@@ -1,4 +1,4 @@
-"""The events of tasks that another engine runs under a policy of redrive (`redrive.contrib.celery`)."""
+"""The events of tasks of Celery and actors of Dramatiq that run under a policy (`redrive.contrib`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from redrive.policy import Failure, format_duration
 
 
 class TaskEvent(Event, kw_only=True):
-    """An event of a task of Celery."""
+    """An event of a task of Celery, or of an actor of Dramatiq."""
 
-    channel: ClassVar[str] = "redrive.celery"
+    #: The name of the logger, by the engine.
+    channel: str = "redrive.celery"  # type: ignore[misc] # of one class elsewhere
     labels: ClassVar[tuple[str, ...]] = ("task", "rule")
     #: The name of the task.
     task: str

@@ -20,7 +20,7 @@ extra ``celery``). Must never: keep state outside of the message.
 from redrive.contrib import extra
 
 with extra("celery"):
-    from redrive.contrib.celery.catch import CatchRequest
     from redrive.contrib.celery.task import PolicyTask
+    from redrive.contrib.other_engines import CatchRequest
 
 __all__ = ["CatchRequest", "PolicyTask"]

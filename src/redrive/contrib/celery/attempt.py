@@ -11,16 +11,14 @@ from celery.exceptions import Retry as CeleryRetry
 
 from redrive import observe
 from redrive.app.tasks.failures import failed
-from redrive.contrib.celery.breakers import Permission
-from redrive.contrib.celery.catch import CatchRequest, end
+from redrive.contrib.celery.catch import end
 from redrive.contrib.celery.message import Message
+from redrive.contrib.other_engines import SHORT, CatchRequest, Permission, call_hooks, decide
 from redrive.engine.settle import catch_wait
 from redrive.errors import Cancel, CircuitOpen, OutcomeUnknown, PolicyValueError, RedriveError, Snooze
-from redrive.errors.foreign import summary, trace
-from redrive.observe.logs import Block, logger
-from redrive.policy import Defer, Failure, GiveUp, History, Policy, Retry, Stage, format_duration, parse_duration
+from redrive.observe.logs import logger
+from redrive.policy import Failure, GiveUp, History, Policy, Retry, Stage, format_duration, parse_duration
 from redrive.policy.carried import CarriedAttempt
-from redrive.policy.classify import described
 from redrive.policy.duration import ZERO
 from redrive.policy.outcome import RetryDetails
 from redrive.retrying.context import SCOPE
@@ -28,9 +26,6 @@ from redrive.retrying.rng import roll
 from redrive.runtime import layers
 
 log = logger("redrive.celery")
-
-# A message that comes this much before it is due waits here, because another one would take as long.
-_SHORT = timedelta(milliseconds=50)
 
 # The wait for a breaker that does not give one.
 _PAUSE = timedelta(seconds=1)
@@ -88,7 +83,7 @@ class Attempt:
         past = message.past
         if past.due is not None and not message.is_eager:
             rest = past.due - self._began
-            if rest > _SHORT:
+            if rest > SHORT:
                 raise message.send_again(past, rest, None)
             message.clock.sleep(max(rest, ZERO).total_seconds())
         if policy is None:
@@ -146,20 +141,10 @@ class Attempt:
 
     def _decide(self, policy: Policy, failure: Failure, error: Exception | None) -> tuple[Failure, Retry | GiveUp]:
         """Ask the policy. Return the failure as its classifier describes it, and the decision."""
-        message = self._message
-        history, now = message.past.history, message.clock.now()
-        try:
-            if error is not None and callable(policy.on) and failure.permanent is None:
-                found = described(error, policy.on(error), failure.stage)  # type: ignore[arg-type] # refused if async
-                failure = found._replace(reason=failure.reason if found.reason == "ERROR" else found.reason)
-            decision = policy.decide(history, failure, now, self._sample)
-        except Exception as broken:  # noqa: BLE001 - a function of the user may raise anything
-            why = f"the decision about this attempt failed: {summary(broken)}"
-            return failure._replace(permanent=why), GiveUp(why, "permanent")
+        message, now = self._message, self._message.clock.now()
+        failure, decision = decide(policy, message.past.history, failure, error, now=now, sample=self._sample)
         if isinstance(decision, GiveUp):
             return failure, decision
-        if isinstance(decision, Defer):
-            decision = Retry(decision.at - now, ZERO, decision.rule)
         return failure, message.expires_by(now + decision.delay) or decision
 
     def _follow(
@@ -211,8 +196,7 @@ class Attempt:
     def _call_hooks(
         self, policy: Policy, failure: Failure, decision: Retry | GiveUp, error: Exception | None, value: object
     ) -> None:
-        message, is_over = self._message, isinstance(decision, GiveUp)
-        history = message.past.history
+        message, history = self._message, self._message.past.history
         details = RetryDetails(
             function=self._task.name,
             args=message.args,
@@ -226,9 +210,4 @@ class Attempt:
             why=decision.why if isinstance(decision, GiveUp) else "",
             elapsed=message.clock.now() - history.started_at,
         )
-        for hook in policy.give_up_hooks if is_over else policy.retry_hooks:
-            try:
-                hook(details)
-            except Exception as broken:  # noqa: BLE001 - the attempt has ended; a hook of the user changes nothing
-                why = "%s[%s]: a hook of its policy failed%s"
-                log.error(why, self._task.name, message.id, Block(trace(broken)))  # noqa: TRY400 - each record is one entry
+        call_hooks(policy, details, message.id, log)

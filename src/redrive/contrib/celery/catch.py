@@ -1,52 +1,18 @@
-"""The catch task: what it receives, and when it is sent."""
+"""The catch task: where it is found, and when it is sent."""
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from kombu.exceptions import OperationalError
 
 from redrive import observe
 from redrive.contrib.celery.message import CATCH, Message
+from redrive.contrib.other_engines import TEXT, CatchRequest, argument_of
 from redrive.errors import ConfigurationError
 from redrive.policy import Failure, GiveUp
 from redrive.policy.carried import CarriedAttempt
-
-T = TypeVar("T")
-
-_TEXT = 4_000
-"""Characters of the last error."""
-
-
-@dataclass(frozen=True)
-class CatchRequest(Generic[T]):
-    """The argument of a catch task.
-
-    Attributes:
-        task: name of the task that gave up.
-        request: its argument; a mapping of names if it takes several.
-        error: its last error.
-        attempts: the last 20 attempts, oldest first.
-        task_id: the id of the task that gave up. The id of the catch task is the same with ``-catch`` behind it.
-    """
-
-    task: str
-    request: T
-    error: str
-    attempts: tuple[CarriedAttempt, ...]
-    task_id: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the request as the argument of a message."""
-        return {**vars(self), "attempts": [each.to_list() for each in self.attempts]}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> CatchRequest[Any]:
-        """Build the request from the result of `to_dict`."""
-        return cls(**{**data, "attempts": tuple([CarriedAttempt.from_list(each) for each in data["attempts"]])})
 
 
 def find(app: Any, task: str, catch: str) -> Any:
@@ -75,8 +41,10 @@ def end(message: Message, failure: Failure, decision: GiveUp, began: datetime) -
     catch = None
     if message.every is None and task.policy is not None and task.policy.catch is not None:
         catch = find(task.app, task.name, task.policy.catch)
-        text = failure.message[:_TEXT] or decision.why
-        request = CatchRequest(task.name, _argument(message), text, past.attempts, message.id)
+        text = failure.message[:TEXT] or decision.why
+        request = CatchRequest(
+            task.name, argument_of(task.parameters, message.args, message.kwargs), text, past.attempts, message.id
+        )
         send = catch.apply if message.is_eager else catch.apply_async
         headers = {CATCH: task.policy.catch_delay.total_seconds()}
         try:
@@ -94,13 +62,3 @@ def end(message: Message, failure: Failure, decision: GiveUp, began: datetime) -
             catch=None if catch is None else catch.name,
         )
     )
-
-
-def _argument(message: Message) -> object:
-    """Return the argument of a task; a mapping of names if it takes several, or none."""
-    signature: inspect.Signature = message.task.parameters
-    try:
-        given = dict(signature.bind(*message.args, **message.kwargs).arguments)
-    except TypeError:  # the task does not take its arguments, which is its failure
-        return {"args": list(message.args), **message.kwargs}
-    return next(iter(given.values())) if len(signature.parameters) == len(given) == 1 else given

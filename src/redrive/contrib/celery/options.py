@@ -6,9 +6,8 @@ from collections.abc import Collection
 
 from celery import Task
 
-from redrive.errors import ConfigurationError, PolicyError, PolicyValueError
+from redrive.errors import ConfigurationError
 from redrive.policy import Policy
-from redrive.policy.classify import refuse_coroutine_function
 
 # Options of Celery for its own retries, with the values that a task under a policy has.
 _REPLACED = {
@@ -21,40 +20,6 @@ _REPLACED = {
     "max_retries": None,
     "default_retry_delay": Task.default_retry_delay,
 }
-
-_HOOKS = ("on", "on_result", "on_retry", "on_give_up")
-_SHARED = ("budget", "breaker", "hedge")
-
-
-def policy_of(given: object, name: str) -> Policy:
-    """Return the policy that the option ``retry`` of a task stands for.
-
-    Raises:
-        PolicySyntaxError: the directive cannot be read.
-        PolicyValueError: a function of the policy is a coroutine function, or a shared limit has no key.
-        ConfigurationError: it is neither a policy nor a directive.
-    """
-    if not isinstance(given, str | Policy):
-        raise ConfigurationError(f"task {name}: retry={given!r} is neither a policy nor a directive such as '5 1s 10m'")
-    try:
-        policy = (Policy.parse(given) if isinstance(given, str) else given).durable()
-        _check(policy)
-    except PolicyError as error:
-        raise error.within(f"task {name}") from error
-    return policy
-
-
-def _check(policy: Policy) -> None:
-    for part in () if policy.parts is None else policy.parts[1:]:
-        _check(part)
-    for field in _HOOKS:
-        refuse_coroutine_function(getattr(policy, field), field)
-    for field in _SHARED:
-        value = getattr(policy, field)
-        if not isinstance(value, str | None) and (field != "budget" or policy.budget_given):
-            raise PolicyValueError(
-                f"{field}={value!r} belongs to one process: register it under a key, and name the key"
-            )
 
 
 def refuse(task: type[Task], declared: Collection[str]) -> None:

@@ -14,7 +14,8 @@ from celery.worker.request import Request
 from redrive.contrib.celery.attempt import Attempt
 from redrive.contrib.celery.checks import Checks
 from redrive.contrib.celery.lost import again, in_task
-from redrive.contrib.celery.options import policy_of, refuse, refuse_bound, set_defaults
+from redrive.contrib.celery.options import refuse, refuse_bound, set_defaults
+from redrive.contrib.other_engines import policy_of
 from redrive.policy import Policy, parse_duration
 from redrive.retrying.context import present_clock
 
@@ -75,7 +76,7 @@ class PolicyTask(Task):  # type: ignore[misc] # Celery has no types
         if "retry" in own and not inspect.isfunction(given):
             # `self.retry()` stays the method of Celery.
             del cls.retry
-            cls.policy = None if given is None else policy_of(given, name)
+            cls.policy = None if given is None else policy_of(given, f"task {name}")
         if cls.policy is not None and not own.get("abstract"):
             refuse(cls, [each for kind in cls.__mro__ if issubclass(kind, PolicyTask) for each in vars(kind)])
             set_defaults(cls, cls.policy)
