@@ -123,8 +123,8 @@ class PolicyRetries(Middleware):
 
     def __init__(self, *, retry: Policy | str | None = None, hop: timedelta | float | str = "10m") -> None:
         self._default = None if retry is None else policy_of(retry, "PolicyRetries")
-        self._hop = parse_duration(hop)
-        if self._hop <= SHORT:
+        self.hop = parse_duration(hop)
+        if self.hop <= SHORT:
             raise PolicyValueError(f"hop={hop!r}: a message must wait for longer than {format_duration(SHORT)}")
 
     @property
@@ -229,11 +229,6 @@ class PolicyRetries(Middleware):
     def before_nack(self, broker: dramatiq.Broker, message: Any) -> None:
         """Send what follows a message, before it is rejected."""
         self.before_ack(broker, message)
-
-    @property
-    def hop(self) -> timedelta:
-        """The longest time for which a message waits in the memory of a worker."""
-        return self._hop
 
 
 class _Attempt:
