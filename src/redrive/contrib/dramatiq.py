@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
@@ -117,8 +116,8 @@ class PolicyRetries(Middleware):
 
     Raises:
         PolicyError: the policy, or the hop, is not valid.
-        ConfigurationError: where an actor is declared, or when a worker starts: see `the reference
-            </reference/dramatiq>`.
+        ConfigurationError: an option, a middleware or a catch actor contradicts a policy; raised where the actor is
+            declared, or when a worker starts.
     """
 
     def __init__(self, *, retry: Policy | str | None = None, hop: timedelta | float | str = "10m") -> None:
@@ -247,8 +246,8 @@ class _Attempt:
         self._layer: Any = None
         scope = SCOPE.get()
         self._sample = roll() if scope is None else scope.roll()
-        # The messages that follow, each with the instant at which it is due, and what is done when it was sent.
-        self._following: list[tuple[Any, datetime, Callable[[], None]]] = []
+        # The messages that follow, each with the instant at which it is due.
+        self._following: list[tuple[Any, datetime]] = []
 
     @property
     def _id(self) -> str:
@@ -422,59 +421,60 @@ class _Attempt:
 
     # ---------------------------------------------------------------------------------------------- what is sent then
 
+    # Events are emitted before a message is sent: another thread may make the next attempt before this one goes on.
     def _again(self, failure: Failure, decision: Retry, after: History, now: datetime) -> None:
         entry = CarriedAttempt.of(failure, self._began, decision.rule, decision.delay)
-        event = observe.TaskRetryScheduled(
-            channel=_CHANNEL,
-            task=self._actor.actor_name,
-            task_id=self._id,
-            attempt=self._past.history.attempts,
-            failure=failure,
-            rule=decision.rule,
-            delay=decision.delay,
+        self._add(self._past._replace(history=after).followed_by(entry), now + decision.delay)
+        observe.emit(
+            observe.TaskRetryScheduled(
+                channel=_CHANNEL,
+                task=self._actor.actor_name,
+                task_id=self._id,
+                attempt=self._past.history.attempts,
+                failure=failure,
+                rule=decision.rule,
+                delay=decision.delay,
+            )
         )
-        past = self._past._replace(history=after).followed_by(entry)
-        self._add(past, now + decision.delay, lambda: observe.emit(event))
 
     def _put_off(self, past: Carried, due: datetime, cause: Exception | None = None) -> None:
         """Let the message come back later, without charging an attempt; give up if it is too old then."""
         over = self._expires_by(due)
         if over is None:
-            self._add(past, due, lambda: None)
+            self._add(past, due)
         else:
             self._give_up(Failure.of(cause) if cause is not None else Failure((), over.why, "DEADLINE"), over)
 
-    def _add(self, past: Carried, due: datetime, sent: Callable[[], None]) -> None:
+    def _add(self, past: Carried, due: datetime) -> None:
         """Send the message of the next attempt, which comes after a hop if the wait is longer than that."""
         # The metrics and dashboards of Dramatiq count retries by this option.
         options = {_HEADER: past._replace(due=due).to_dict(), "retries": past.history.attempts - 1}
-        self._following.append((self._message.copy(options=options), due, sent))
+        self._following.append((self._message.copy(options=options), due))
 
     def _give_up(self, failure: Failure, decision: GiveUp) -> None:
         """Send the catch actor, emit the event, and have Dramatiq reject the message."""
+        self._message.fail()
         past, policy = self._past, self._policy
         past = past.followed_by(CarriedAttempt.of(failure, self._began, decision.rule))
-        event = observe.TaskGaveUp(
-            channel=_CHANNEL,
-            task=self._actor.actor_name,
-            task_id=self._id,
-            attempt=past.history.attempts,
-            failure=failure,
-            rule=decision.rule,
-            why=decision.why,
-            catch=None if policy is None else policy.catch,
-        )
-        self._message.fail()
-        if policy is None or policy.catch is None:
-            observe.emit(event)
-            return
-        text = failure.message[:TEXT] or decision.why
-        argument = argument_of(inspect.signature(self._actor.fn), self._message.args, self._message.kwargs)
-        request = CatchRequest(self._actor.actor_name, argument, text, past.attempts, self._id)
-        options: dict[str, Any] = {_CATCH: policy.catch_delay.total_seconds()}
-        catch = self._broker.get_actor(policy.catch).message_with_options(args=(request.to_dict(),), **options)
-        self._following.append(
-            (catch.copy(message_id=f"{self._id}-catch"), self._clock.now(), lambda: observe.emit(event))
+        catch = None if policy is None else policy.catch
+        if policy is not None and catch is not None:
+            text = failure.message[:TEXT] or decision.why
+            argument = argument_of(inspect.signature(self._actor.fn), self._message.args, self._message.kwargs)
+            request = CatchRequest(self._actor.actor_name, argument, text, past.attempts, self._id)
+            options: dict[str, Any] = {_CATCH: policy.catch_delay.total_seconds()}
+            message = self._broker.get_actor(catch).message_with_options(args=(request.to_dict(),), **options)
+            self._following.append((message.copy(message_id=f"{self._id}-catch"), self._clock.now()))
+        observe.emit(
+            observe.TaskGaveUp(
+                channel=_CHANNEL,
+                task=self._actor.actor_name,
+                task_id=self._id,
+                attempt=past.history.attempts,
+                failure=failure,
+                rule=decision.rule,
+                why=decision.why,
+                catch=catch,
+            )
         )
 
     def send(self) -> None:
@@ -484,7 +484,7 @@ class _Attempt:
             MiddlewareError: the broker cannot be reached.
         """
         while self._following:
-            message, due, sent = self._following[0]
+            message, due = self._following[0]
             rest = min(due - self._clock.now(), self._hop)
             # One that is nearly due waits in its worker.
             delay = None if rest <= SHORT else math.ceil(rest / timedelta(milliseconds=1))
@@ -494,4 +494,3 @@ class _Attempt:
                 why = f"the message that follows {self._id} cannot be sent: {summary(error)}"
                 raise _NotSent(why) from error  # type: ignore[no-untyped-call] # of Dramatiq
             del self._following[0]
-            sent()

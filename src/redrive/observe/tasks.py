@@ -38,7 +38,7 @@ class TaskEvent(Event, kw_only=True):
 
 
 class TaskRetryScheduled(TaskEvent, kw_only=True):
-    """An attempt has failed, and the message of the next one is with the broker."""
+    """An attempt has failed, and the message of the next one is sent."""
 
     level: ClassVar[int] = logging.WARNING
     outcome: ClassVar[str] = "failed"

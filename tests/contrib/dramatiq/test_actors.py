@@ -208,6 +208,8 @@ def test_a_hint_is_a_lower_bound(bench, clock):
     """A delay that the exception asks for is longer than that of the policy."""
 
     class BusyError(Exception):
+        """A server asks for a pause."""
+
         retry_after = 2.0
 
     scripted(bench, BusyError("wait"), retry="1 100ms")

@@ -106,6 +106,7 @@ def test_coroutine_functions_in_a_policy_are_refused():
     """The middleware awaits nothing, also for asynchronous actors."""
 
     async def classify(error):
+        """Answer, if awaited."""
         return True
 
     with pytest.raises(ConfigurationError, match="actor charge: on=.* is a coroutine function"):
