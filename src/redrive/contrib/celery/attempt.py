@@ -163,23 +163,21 @@ class Attempt:
             raise again
 
     def _again(self, failure: Failure, decision: Retry, after: History, error: Exception | None) -> CeleryRetry:
-        """Send the message of the next attempt, and emit the event."""
+        """Emit the event, and send the message of the next attempt, which another worker may execute at once."""
         message, delay = self._message, decision.delay
         entry = CarriedAttempt.of(failure, self._began, decision.rule, delay)
         past = message.past._replace(history=after, lost=0).followed_by(entry)
-        again = message.send_again(past, delay, error)
-        charged = message.past.history.attempts
         observe.emit(
             observe.TaskRetryScheduled(
                 task=self._task.name,
                 task_id=message.id,
-                attempt=charged,
+                attempt=message.past.history.attempts,
                 failure=failure,
                 rule=decision.rule,
                 delay=delay,
             )
         )
-        return again
+        return message.send_again(past, delay, error)
 
     def _put_off(self, delay: timedelta, cause: Exception) -> NoReturn:
         """Let the message come back later, without charging an attempt; give up if it expires before."""
