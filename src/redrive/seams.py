@@ -73,6 +73,7 @@ FAILURE_READERS: Mapping[str, Seam] = {
     "openai": Seam("redrive.contrib.http.models:failure_of"),
     "psycopg": Seam("redrive.contrib.psycopg:failure_of"),
     "psycopg_pool": Seam("redrive.contrib.psycopg:failure_of"),
+    "pydantic_ai": Seam("redrive.contrib.pydantic_ai:failure_of"),
     "redis": Seam("redrive.contrib.redis.replies:failure_of"),
     "requests": Seam("redrive.contrib.requests:failure_of"),
     "sqlalchemy": Seam("redrive.contrib.sqlalchemy:failure_of"),

@@ -31,6 +31,7 @@ PAID_LATER = {
     "httpx2",
     "logging",
     "psycopg",
+    "pydantic_ai",
     "requests",
     "rich",
     "sqlite3",

@@ -18,6 +18,7 @@ MODULES = [
     ("redrive.contrib.otel", "opentelemetry", "otel"),
     ("redrive.contrib.prometheus", "prometheus_client", "prometheus"),
     ("redrive.contrib.psycopg", "psycopg", "postgres"),
+    ("redrive.contrib.pydantic_ai", "pydantic_ai", "pydantic-ai"),
     ("redrive.contrib.redis", "redis", "redis"),
     ("redrive.contrib.requests", "requests", "requests"),
     ("redrive.contrib.refresh.sqlalchemy", "sqlalchemy", "sqlalchemy"),

@@ -38,11 +38,19 @@ def stored(outcome: Failed, error: BaseException | None = None) -> StepError:
 
 def _arguments(error: BaseException) -> str | None:
     try:
-        raw = msgspec.json.encode(list(error.args))
-        same = msgspec.json.decode(raw) == list(error.args)
+        given = _given(error)
+        raw = msgspec.json.encode(given)
+        same = msgspec.json.decode(raw) == given
     except Exception:  # noqa: BLE001 - the objects of the user may raise anything
         return None
     return raw.decode() if same and len(raw) <= _MOST else None
+
+
+def _given(error: BaseException) -> list[Any]:
+    """Return the arguments that make the exception anew: those for pickle, where a constructor takes other ones."""
+    reduced = error.__reduce__()
+    is_made = isinstance(reduced, tuple) and len(reduced) > 1 and reduced[0] is type(error)
+    return list(reduced[1] if is_made else error.args)
 
 
 def rebuilt(step: str, error: StepError) -> Exception:
