@@ -265,7 +265,7 @@ def test_an_agent_in_a_sync_workflow_is_refused(app: App, done: list[str]):
 
     @app.workflow()
     def ask(flow: SyncFlow) -> str:
-        return agent.run_sync("hi").output
+        return asyncio.run(agent.run("hi")).output
 
     run = ask.start()
     drain(app)
@@ -279,8 +279,8 @@ def test_an_agent_outside_of_a_workflow_is_an_ordinary_one(done: list[str]):
     agent = Agent(scripted(done, OSError("down"), "Fine."), name="plain", capabilities=[Durability()])
 
     with pytest.raises(OSError, match="down"):
-        agent.run_sync("hi")
-    assert agent.run_sync("hi").output == "Fine."
+        asyncio.run(agent.run("hi"))
+    assert asyncio.run(agent.run("hi")).output == "Fine."
 
 
 def test_a_result_that_cannot_be_written_ends_the_tool(app: App, done: list[str]):

@@ -161,6 +161,45 @@ def test_an_error_without_an_importable_class_becomes_step_failed(app: App):
     assert seen[0].endswith("Local: gone ERROR True")
 
 
+class Answered(Exception):
+    """An exception with a constructor that takes other arguments than its text, and which pickle can make anew."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+    def __reduce__(self) -> tuple[type[Answered], tuple[int]]:
+        return type(self), (self.status,)
+
+
+def test_an_error_is_made_anew_as_pickle_makes_it(app: App):
+    """An error with other arguments than its text has its class and its attributes in each pass, as one of a file has."""
+    seen: list[tuple[int, str]] = []
+
+    def ask() -> None:
+        raise Answered(404)
+
+    def read() -> None:
+        raise FileNotFoundError(2, "No such file", "list.txt")
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        try:
+            await flow.step(ask)
+        except Answered as error:
+            status = error.status
+        try:
+            await flow.step(read)
+        except FileNotFoundError as error:
+            seen.append((status, error.filename))
+        await flow.sleep("1h")
+
+    body.start()
+    drain(app)
+
+    assert [(404, "list.txt")] * 2 == seen
+
+
 def test_values_always_pass_through_the_codec(app: App):
     """Results are decoded at once, so that a tuple without annotation is a list in each pass."""
     kinds: list[str] = []
