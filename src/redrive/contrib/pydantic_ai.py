@@ -106,6 +106,8 @@ class Durability(BaseDurabilityCapability[AgentDepsT]):
         codec=JSON_CODEC,
         # What cannot be written as JSON cannot be written at the next attempt either.
         serialization_failure=lambda error: GiveUp(f"the result of a step cannot be written as JSON: {error}"),
+        # The calls of tools that come with a run would not be recorded.
+        unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
         # The body starts no server: a pass that only replays needs none.
         toolset_lifecycles={"function": "enter-always", "mcp": "enter-in-durable-unit", "dynamic": "enter-never"},
     )
