@@ -8,6 +8,9 @@ from threading import Lock
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel
 from pydantic_ai import (
     Agent,
@@ -19,11 +22,14 @@ from pydantic_ai import (
     TextPart,
     UserError,
 )
+from pydantic_ai._agent_graph import _agent_graph_sleep
+from pydantic_ai.capabilities import Instrumentation
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets._dynamic import DynamicToolset
 
-from redrive import App, Flow
+from redrive import App, Filter, Flow
 from redrive.contrib.pydantic_ai import Durability
 from redrive.engine.lifecycle import FINAL
 from redrive.testing import drain, replay
@@ -288,3 +294,80 @@ def test_a_fork_repeats_what_follows_its_step(app: App, done: list[str]):
 
     assert fork.result() == "Fine."
     assert ["model 0", "used", "model 1", "used", "model 1"] == done
+
+
+def test_a_dead_run_that_is_redriven_repeats_the_failed_tool_only(app: App, done: list[str]):
+    """A tool that fails for good ends the run; after `redrive` it is called anew, and the model is not asked again."""
+    agent = Agent(scripted(done, called(("use", {})), "Fine."), name="a", capabilities=[Durability()])
+    failures = [OSError("down")]
+
+    @agent.tool_plain
+    def use() -> str:
+        done.append("used")
+        if failures:
+            raise failures.pop()
+        return "used"
+
+    @app.workflow()
+    async def ask(flow: Flow) -> str:
+        return (await agent.run("hi")).output
+
+    run = ask.start()
+    drain(app)
+    assert run.state == "dead"
+    app.jobs.redrive(Filter(ids=(run.job.id,)))
+    drain(app)
+
+    assert run.result() == "Fine."
+    assert ["model 0", "used", "used", "model 1"] == done
+
+
+def test_what_is_replayed_makes_no_span_again(app: App, done: list[str]):
+    """Each request to the model has one span, however often the body is replayed."""
+    spans = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    settings = InstrumentationSettings(tracer_provider=provider)
+    agent = Agent(
+        scripted(done, called(("use", {})), "Fine."),
+        name="a",
+        capabilities=[Instrumentation(settings=settings), Durability(tool_retry="5 1h")],
+    )
+    failures = [OSError("down"), OSError("down")]
+
+    @agent.tool_plain
+    def use() -> str:
+        if failures:
+            raise failures.pop()
+        return "used"
+
+    async def body() -> str:
+        return (await agent.run("hi")).output
+
+    run = held_in(app, body)
+    provider.shutdown()
+
+    assert run.result() == "Fine."
+    assert ["model 0", "model 1"] == done
+    assert sum(span.name.startswith("chat") for span in spans.get_finished_spans()) == 2
+
+
+def test_waits_of_the_agent_are_sleeps_of_the_run(app: App, done: list[str]):
+    """Where Pydantic AI waits between two requests, the run holds no worker."""
+    agent = Agent(scripted(done, "Fine."), name="a", capabilities=[Durability()])
+
+    @agent.instructions
+    async def instruct() -> str:
+        await _agent_graph_sleep(3600)
+        return "Wait."
+
+    @app.workflow()
+    async def ask(flow: Flow) -> str:
+        return (await agent.run("hi")).output
+
+    run = ask.start()
+    took = drain(app).took
+
+    assert run.result() == "Fine."
+    assert took.total_seconds() >= 3600
+    assert "a__sleep" in {step.name for step in run.timeline()}

@@ -173,7 +173,7 @@ class Answered(Exception):
 
 
 def test_an_error_is_made_anew_as_pickle_makes_it(app: App):
-    """An error with other arguments than its text has its class and its attributes in each pass, as one of a file has."""
+    """An error with other arguments than its text, or with the name of a file, has its attributes in each pass."""
     seen: list[tuple[int, str]] = []
 
     def ask() -> None:
