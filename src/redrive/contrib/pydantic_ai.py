@@ -138,7 +138,7 @@ class Durability(BaseDurabilityCapability[AgentDepsT]):
     def get_default_run_id(self) -> str | None:
         """Return the id of the next agent run of a workflow, which is the same in each replay; None elsewhere."""
         flow = current_flow()
-        return None if flow is None else f"{flow.workflow}/{flow.id}/{_numbered(flow, self.name)}"
+        return None if flow is None else f"{flow.workflow}/{flow.id}/{_numbered(flow, 'run')}"
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
         """Return the id of the conversation that an agent run begins; None outside of a workflow."""

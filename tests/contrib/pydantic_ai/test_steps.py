@@ -239,6 +239,23 @@ def test_agents_at_once_have_their_own_conversations(app: App, done: list[str]):
     assert ids[:2] == ids[2:]
 
 
+def test_two_agents_of_a_workflow_have_different_ids(app: App, done: list[str]):
+    """The ids of runs and conversations are those of one run of one agent."""
+    agents = [Agent(scripted(done, "Fine."), name=name, capabilities=[Durability()]) for name in ("a", "b")]
+
+    @app.workflow()
+    async def ask(flow: Flow) -> list[str]:
+        results = [await each.run("hi") for each in agents]
+        return [each.run_id for each in results] + [each.conversation_id for each in results]
+
+    run = ask.start(id="r")
+    drain(app)
+
+    assert ["ask/r/1", "ask/r/2"] == run.result()[:2]
+    assert len(set(run.result())) == 4
+    replay(app, run.history())
+
+
 def test_an_agent_in_a_tool_belongs_to_the_step(app: App, done: list[str]):
     """An agent that a tool runs is an ordinary one: the step of the tool is what is recorded."""
     inner = Agent(scripted(done, "inner"), name="inner", capabilities=[Durability()])
