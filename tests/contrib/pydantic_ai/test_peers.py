@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from threading import Lock
@@ -371,3 +372,75 @@ def test_waits_of_the_agent_are_sleeps_of_the_run(app: App, done: list[str]):
     assert run.result() == "Fine."
     assert took.total_seconds() >= 3600
     assert "a__sleep" in {step.name for step in run.timeline()}
+
+
+def test_an_agent_in_a_tool_of_a_thread_belongs_to_the_step(app: App, done: list[str]):
+    """A `def` tool runs in a thread; an agent that it runs there is an ordinary one."""
+    inner = Agent(scripted(done, "inner"), name="inner", capabilities=[Durability()])
+    outer = Agent(scripted(done, called(("delegate", {})), "outer"), name="outer", capabilities=[Durability()])
+
+    @outer.tool_plain
+    def delegate() -> str:
+        return asyncio.run(inner.run("hi")).output
+
+    async def body() -> str:
+        return (await outer.run("hi")).output
+
+    run = held_in(app, body)
+
+    assert run.result() == "outer"
+    assert not [step.name for step in run.timeline() if "inner" in step.name]
+    assert done.count("model 0") == 2
+
+
+def test_agents_run_in_branches_of_a_flow(app: App, done: list[str]):
+    """Runs of one agent in `flow.gather`, one of which waits for an hour, do each thing once."""
+    agent = Agent(
+        TestModel(custom_output_text="Fine."), name="a", deps_type=str, capabilities=[Durability(tool_retry="5 1h")]
+    )
+    failures = [OSError("down")]
+
+    @agent.tool
+    async def use(ctx: RunContext[str]) -> str:
+        if failures:
+            raise failures.pop()
+        done.append(ctx.deps)
+        return "used"
+
+    @app.workflow()
+    async def ask(flow: Flow) -> list[str]:
+        async def branch(deps: str) -> str:
+            return (await agent.run("hi", deps=deps)).output
+
+        return list(await flow.gather(branch("one"), branch("two"), branch("three")))
+
+    run = ask.start()
+    drain(app)
+
+    assert run.result() == ["Fine."] * 3
+    assert ["one", "three", "two"] == sorted(done)
+    replay(app, run.history())
+
+
+def test_a_time_limit_of_the_body_ends_the_agent_in_each_replay(app: App, done: list[str]):
+    """A tool that is cut off by `asyncio.timeout` is dropped, and not called again."""
+    agent = Agent(scripted(done, called(("use", {})), "Fine."), name="a", capabilities=[Durability()])
+
+    @agent.tool_plain
+    async def use() -> str:
+        done.append("used")
+        await asyncio.Event().wait()
+        return "never"
+
+    async def body() -> str:
+        try:
+            async with asyncio.timeout(0.5):
+                await agent.run("hi")
+        except TimeoutError:
+            return "late"
+        return ""
+
+    run = held_in(app, body)
+
+    assert run.result() == "late"
+    assert ["model 0", "used"] == done

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelResponse, RunContext
+from fastmcp.client.transports import StdioTransport
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelHTTPError, RunContext
 from pydantic_ai.capabilities import RequestInput
 from pydantic_ai.external_events import ExternalEventError, wait_for_external_event
 from pydantic_ai.mcp import MCPToolset
@@ -160,14 +161,19 @@ server.run()
 
 
 @pytest.mark.realtime
-def test_a_server_of_mcp_is_called_once_and_not_started_by_a_replay(app: App, done: list[str], tmp_path: Path):
-    """Its tools are listed and called in steps over its standard input; a pass that only replays starts no server."""
-    from fastmcp.client.transports import StdioTransport
+@pytest.mark.parametrize("refusals", [0, 1])
+def test_a_server_of_mcp_is_called_once_and_not_started_by_a_replay(
+    app: App, done: list[str], tmp_path: Path, refusals: int
+):
+    """Its tools are listed and called in steps over its standard input; a pass that only replays starts no server.
 
+    One that parks between both ends it, and starts it for the call.
+    """
     (tmp_path / "server.py").write_text(SERVER)
     transport = StdioTransport(sys.executable, [str(tmp_path / "server.py")], keep_alive=False)
+    refused = [ModelHTTPError(429, "m", headers={"retry-after": "100"})] * refusals
     agent = Agent(
-        scripted(done, called(("add", {"a": 1, "b": 2})), "Three."),
+        scripted(done, *refused, called(("add", {"a": 1, "b": 2})), "Three."),
         name="calculator",
         toolsets=[MCPToolset(transport, id="calc")],
         capabilities=[Durability()],
@@ -186,5 +192,4 @@ def test_a_server_of_mcp_is_called_once_and_not_started_by_a_replay(app: App, do
     assert (tmp_path / "calls").read_text() == "add\n"
     names = {step.name for step in run.timeline()}
     assert {"calculator__mcp_server__calc.get_tools", "calculator__mcp_server__calc.call_tool"} <= names
-    assert (tmp_path / "starts").read_text().count("start") == 1
-    assert not isinstance(run.result(), ModelResponse)
+    assert (tmp_path / "starts").read_text().count("start") == 1 + refusals
