@@ -25,9 +25,7 @@ def main(seconds: float = 60) -> int:
     run = support.start("ann@example.org", "Half of it was broken: order tea-7.")
     running = worker()
     until = time.monotonic() + seconds
-    while not LEDGER.exists() or "shop" not in LEDGER.read_text():
-        if time.monotonic() > until:
-            return 1
+    while not any("look_up" in step.name for step in run.timeline()) and time.monotonic() < until:
         time.sleep(0.05)
     running.kill()
     running.wait()
