@@ -13,6 +13,7 @@ import psycopg
 import pytest
 import redis
 from couchbase import exceptions as couchbase
+from pydantic_ai import UserError
 from sqlalchemy import exc
 
 from redrive.contrib import asyncpg as of_asyncpg
@@ -22,6 +23,7 @@ from redrive.contrib.couchbase.sdk import failure_of as of_couchbase
 from redrive.contrib.grpc.classify import describe as of_grpc
 from redrive.contrib.httpx import RetryTransport
 from redrive.contrib.httpx import failure_of as of_httpx
+from redrive.contrib.pydantic_ai import failure_of as of_pydantic_ai
 from redrive.contrib.redis.replies import failure_of as of_redis
 from redrive.policy import Backoff, Policy
 from redrive.testing import VirtualClock, using
@@ -68,6 +70,7 @@ READERS: dict[str, tuple[Callable[..., Any], type[BaseException], tuple[Any, ...
     "couchbase": (of_couchbase, couchbase.CouchbaseException, ()),
     "grpc": (of_grpc, grpc.RpcError, ()),
     "httpx": (of_httpx, httpx.ReadError, ("no",)),
+    "pydantic_ai": (of_pydantic_ai, UserError, ("no",)),
     "redis": (of_redis, redis.ConnectionError, ("no",)),
 }
 

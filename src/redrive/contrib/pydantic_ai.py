@@ -28,6 +28,7 @@ from redrive.app.flows.flow_steps import step_policy
 from redrive.app.loading import REFUSAL
 from redrive.contrib import extra
 from redrive.errors import ConfigurationError, FlowMisused, GiveUp, TimedOut
+from redrive.errors.foreign import attribute, is_a
 from redrive.policy import Failure, Policy, hints
 from redrive.policy.failure import Lasting
 from redrive.retrying import http
@@ -282,12 +283,14 @@ def failure_of(error: BaseException) -> Failure | None:
     request that was rejected, a quota that is used up, a limit of usage and a `UserError` would come again: a policy
     without ``on`` does not retry them.
     """
-    if isinstance(error, ModelHTTPError) and not isinstance(error, ModelQuotaExceededError):
-        found = http.failure_of("POST", error.status_code, error.headers or (), error=error, hints=hints.ai)
+    status = attribute(error, "status_code") if is_a(error, ModelHTTPError) else None
+    if isinstance(status, int) and not is_a(error, ModelQuotaExceededError):
+        headers = attribute(error, "headers") or ()
+        found = http.failure_of("POST", status, headers, error=error, hints=hints.ai)
         if found is not None:
             return found
-    is_lasting = isinstance(error, _LASTING) and not isinstance(error, _PASSING)
-    if is_lasting or isinstance(error, _REJECTED):
+    is_lasting = is_a(error, _LASTING) and not is_a(error, _PASSING)
+    if is_lasting or is_a(error, _REJECTED):
         failure = Failure.of(error)
         return failure._replace(lasting=Lasting(f"{type(error).__name__} would come again", failure.stage))
     return None
