@@ -76,14 +76,16 @@ nitpick_ignore_regex = [
     (r"py:.*", r"httpx2?\.\w+|KeyOption"),  # and an alias that the text explains
     (r"py:.*", r"redrive\.contrib\.transports\.transport\.\w+T"),  # type variables
     (r"py:.*", r"(aiohttp|asyncpg|celery|dramatiq|psycopg|requests|sqlalchemy|temporalio)\..*"),
-    (r"py:.*", r"(aiohttp|asyncpg|psycopg|requests|sqlalchemy)\..*"),
     (r"py:.*", r"Model|EventStreamHandler|AgentDepsT"),  # of Pydantic AI
     (r"py:.*", r"redrive\.stores\.(transaction\.\w+|drivers\..*)"),
     # Internal types of signatures.
     (r"py:.*", r"redrive\.app\.(protocol\.AppProtocol|attempts\.handle\.AttemptHandle|payload\.Signature)"),
     (r"py:.*", r"redrive\.app\.attempts\.effects\.Effects"),
     (r"py:.*", r"redrive\.contrib\.django\.app\.DjangoApp"),
-    (r"py:.*", r"redrive\.app\.flows\.(flow\.FlowBase|flow_call\.ConductorProtocol|calls\.\w+|rng\.FlowRandom)|uuid\.UUID"),
+    (
+        r"py:.*",
+        r"redrive\.app\.flows\.(flow\.FlowBase|flow_call\.ConductorProtocol|calls\.\w+|rng\.FlowRandom)|uuid\.UUID",
+    ),
     (r"py:.*", r"AppProtocol|Registrar|Options|Traits|StateDeclaration|MachineProtocol"),
     (r"py:.*", r"redrive\.app\.(attempts\.origins\.\w+|machines\.(machine\.MachineRegistrar|state\.StateDeclaration))"),
     (
