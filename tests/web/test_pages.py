@@ -315,7 +315,22 @@ def test_the_overview_shows_what_ended(client: Client):
     assert [48, 72, 90] == [
         len(client.get(f"/api/v1/overview?span={each}").json()["history"]["moments"]) for each in ("8h", "3d", "90d")
     ]
-    assert 5 == client.get("/").text.count('class="chart')
+    html = client.get("/").text
+    assert 5 == html.count('class="chart')
+    table = re.search(r"Throughput as a table.*?</table>", html, re.DOTALL)
+    assert table is not None
+    assert ["Succeeded", "Retried", "Dead", "Snoozed", "Lost", "Cancelled", "Failed", "p50", "p95", "Running"] == (
+        re.findall(r'<th class="n">(.*?)</th>', table[0])[:10]
+    )
+    # A row has its figures in the order of the heads, and rows in which nothing ended have no share of failures.
+    rows = [re.findall(r'<td class="n">(.*?)</td>', row) for row in re.findall(r"<tr>.*?</tr>", table[0])[1:]]
+    moments = [each for each in data["history"]["moments"] if sum(each["ended"].values())]
+    assert [str(each["ended"]["succeeded"]) for each in moments] == [row[0] for row in rows if row[6].endswith("%")]
+    assert "Retries as a table" in html
+    assert "Durations as a table" in client.get("/queues/mail/out").text
+    assert "Busy slots as a table" in client.get("/workers").text
+    task = client.get("/tasks/mail").text
+    assert ("Ended attempts as a table" in task, "Durations as a table" in task) == (True, True)
     assert {"charge"} == {each["task"] for each in data["groups"]}
 
 

@@ -175,11 +175,23 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
         """The number of attempts by the time that they took, with its middle and its 95th percentile."""
         return histogram(self.took)
 
-    def picture_in(self, span: Span, now: datetime, zone: tzinfo) -> Picture:
-        """Draw the ended attempts within a span up to the present, with times in a zone."""
+    @property
+    def took_columns(self) -> tuple[tuple[str, int], ...]:
+        """What the histogram shows."""
+        return histogram_columns(self.took)
+
+    def columns_in(self, span: Span, now: datetime, zone: tzinfo) -> tuple[tuple[str, int], ...]:
+        """Return the bars with attempts within a span up to the present, each with its time in a zone."""
+        return tuple(pair for pair in zip(self._axis(span, now, zone).names, self.bars, strict=True) if pair[1])
+
+    def _axis(self, span: Span, now: datetime, zone: tzinfo) -> Axis:
         width = SPANS[span][1]
         first = floor(now, width) - width * (len(self.bars) - 1)
-        axis = axes.times([first + width * number for number in range(len(self.bars))], width, zone)
+        return axes.times([first + width * number for number in range(len(self.bars))], width, zone)
+
+    def picture_in(self, span: Span, now: datetime, zone: tzinfo) -> Picture:
+        """Draw the ended attempts within a span up to the present, with times in a zone."""
+        axis = self._axis(span, now, zone)
         sentence = f"{self.ended.total:,} attempts ended in the last {span}"
         scale = plots.counts(max(self.bars, default=0), plots.SMALL)
         return plots.columns(axis, {"other": self.bars}, sentence, scale=scale)
@@ -190,6 +202,13 @@ class BuildStart(msgspec.Struct, frozen=True, gc=False):
 
     build: str
     at: datetime
+
+
+def histogram_columns(took: Sequence[int]) -> tuple[tuple[str, int], ...]:
+    """Return the numbers of attempts by the longest time that they may have taken."""
+    first, last = _filled(took)
+    names = [*(f"up to {axes.took(each)}" for each in BUCKETS), "more"]
+    return tuple(zip(names[first:last], took[first:last], strict=True))
 
 
 def histogram(took: Sequence[int]) -> Picture:
@@ -275,9 +294,15 @@ class History(msgspec.Struct, frozen=True, gc=False):
         sentence = f"Longest time that a due job had waited, in the last {self.span}: at most {axes.took(longest)}"
         return plots.area(self._axis(zone), "waiting", ages, sentence, scale=plots.spans(longest))
 
+    @property
+    def storm_columns(self) -> tuple[tuple[str, int], ...]:
+        """The retries by the number of the attempt."""
+        names = ["2nd", "3rd", *(f"{number}th" for number in range(4, 7)), "7+"]
+        return tuple(zip(names, self.tries, strict=True))
+
     def storm(self) -> Picture:
         """Draw the retries by the number of the attempt."""
-        names = ["2nd", "3rd", *(f"{number}th" for number in range(4, 7)), "7+"]
+        names = [name for name, _ in self.storm_columns]
         sentence = f"{sum(self.tries):,} retries ended in the last {self.span}, by the number of the attempt"
         scale = plots.counts(max(self.tries), plots.SMALL)
         return plots.columns(axes.categories(names), {"retried": self.tries}, sentence, scale=scale, values=True)
@@ -285,6 +310,11 @@ class History(msgspec.Struct, frozen=True, gc=False):
     def histogram(self) -> Picture:
         """Draw the number of attempts by the time that they took, with its middle and its 95th percentile."""
         return histogram(self.took)
+
+    @property
+    def took_columns(self) -> tuple[tuple[str, int], ...]:
+        """What the histogram shows."""
+        return histogram_columns(self.took)
 
     def spark(self, name: str) -> Picture:
         """Draw the course of one figure in small."""
