@@ -16,8 +16,6 @@ from sybil.integration.pytest import SybilItem
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 from sybil.parsers.rest import DocTestParser
 
-from redrive.retrying.context import SCOPE
-
 _markdown = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
     patterns=["README.md", "docs/*.md", "docs/**/*.md"],
@@ -47,6 +45,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     while _last and _last[0] is not document:
         ended = _last.pop()
         _run(ended, None)
+        from redrive.retrying.context import SCOPE  # not above: coverage begins after this module is loaded
+
         if SCOPE.get() is not None:
             pytest.fail(f"{ended.path} leaves a clock in force: end its scope in the last block")
     if document is not None:

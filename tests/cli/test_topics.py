@@ -90,14 +90,19 @@ def test_a_subscription_that_delivers_nothing_has_the_commands_that_let_it_go_on
 
 
 def test_subscriptions_are_skipped_redriven_and_moved(redrive, clicked: ModuleType):
-    """Print what became of the events, as a dashboard does."""
-    skipped = redrive("topics", "skip", "clicked:app", "clicks", "count").out
+    """Print what became of the events, as a dashboard does; what a person has skipped is not redriven."""
+    drain(clicked.app, within="2h")
     redriven = redrive("topics", "redrive", "clicked:app", "clicks", "count", "--limit", "1").out
+    skipped = redrive("topics", "skip", "clicked:app", "clicks", "count").out
+    left_alone = redrive("topics", "redrive", "clicked:app", "clicks", "count").out
     refused = redrive("topics", "redrive", "clicked:app", "clicks", "count", "--limit", "0")
+    clicked.clicks.publish(1)
+    drain(clicked.app, within="1m")
     moved = redrive("topics", "move", "clicked:app", "clicks", "count", "2026-01-01").out
 
     assert "clicks.count: event 1 is dead, and the events behind it follow\n" == skipped
     assert "clicks.count: 1 dead events redriven; more may be dead: repeat it for the next ones\n" == redriven
+    assert "clicks.count: 0 dead events redriven\n" == left_alone
     assert (2, "redrive: limit='0' is not a number of events\n") == (refused.status, refused.err)
     assert "clicks.count: moved to 2026-01-01T00:00:00+00:00; 1 pending deliveries are cancelled\n" == moved
 
