@@ -29,7 +29,7 @@ import redrive.contrib.requests
 
 __all__ = ["main"]
 
-POLICY = "3 100ms 2s"
+DIRECTIVE = "3 100ms 2s"
 
 SERVER = """
 import asyncio
@@ -67,13 +67,13 @@ def _timed(call: Callable[[], object], calls: int) -> float:
 
 
 def _httpx(url: str, calls: int, *, adapted: bool) -> float:
-    transport = redrive.contrib.httpx.RetryTransport(POLICY) if adapted else httpx.HTTPTransport()
+    transport = redrive.contrib.httpx.RetryTransport(DIRECTIVE) if adapted else httpx.HTTPTransport()
     with httpx.Client(transport=transport, trust_env=False) as client:
         return _timed(lambda: client.get(url).text, calls)
 
 
 def _httpx2(url: str, calls: int, *, adapted: bool) -> float:
-    transport = redrive.contrib.httpx2.RetryTransport(POLICY) if adapted else httpx2.HTTPTransport()
+    transport = redrive.contrib.httpx2.RetryTransport(DIRECTIVE) if adapted else httpx2.HTTPTransport()
     with httpx2.Client(transport=transport, trust_env=False) as client:
         return _timed(lambda: client.get(url).text, calls)
 
@@ -82,13 +82,13 @@ def _requests(url: str, calls: int, *, adapted: bool) -> float:
     with requests.Session() as session:
         session.trust_env = False
         if adapted:
-            session.mount("http://", redrive.contrib.requests.RetryAdapter(POLICY))
+            session.mount("http://", redrive.contrib.requests.RetryAdapter(DIRECTIVE))
         return _timed(lambda: session.get(url).text, calls)
 
 
 def _aiohttp(url: str, calls: int, *, adapted: bool) -> float:
     async def run() -> float:
-        middlewares = (redrive.contrib.aiohttp.retry(POLICY),) if adapted else ()
+        middlewares = (redrive.contrib.aiohttp.retry(DIRECTIVE),) if adapted else ()
         async with aiohttp.ClientSession(middlewares=middlewares) as session:
 
             async def call() -> str:
