@@ -22,16 +22,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from redrive.clock import SystemClock
 from redrive.contrib import extra
 from redrive.errors import ConfigurationError, RetryAfter, Snooze
-from redrive.errors.foreign import trace
+from redrive.errors.foreign import summary, trace
 from redrive.observe import CallGaveUp, CallRetryScheduled, emit
 from redrive.observe.logs import Block, logger
-from redrive.policy import Failure, GiveUp, History, Policy, Retry
+from redrive.policy import Decision, Failure, GiveUp, History, Policy, Retry
 from redrive.policy.duration import ZERO
 from redrive.policy.outcome import Hook, RetryDetails
 from redrive.runtime import rng
@@ -149,20 +149,14 @@ class _Activities(ActivityInboundInterceptor):
         value = error = None
         try:
             value = await super().execute_activity(input)
-            failure = policy.classify_result(value)
-            if failure is None:
-                return value
         except Exception as raised:
             if _is_decided(raised):
                 raise
             error = raised
-            # Temporal counts each attempt, so that one which asks for another time is a failure with a hint.
-            failure = policy.classify(RetryAfter(raised.delay, str(raised)) if isinstance(raised, Snooze) else raised)
-        now = SystemClock().now()
-        history = History(info.attempt, info.scheduled_time)
-        decision = policy.decide(history, failure, now, rng.sample())
-        if error is None and isinstance(decision, GiveUp) and decision.rule == "not_matched":
-            return value  # a part of a combination may accept a result
+        now, history = SystemClock().now(), History(info.attempt, info.scheduled_time)
+        failure, decision = _decide(policy, history, error, value, now)
+        if failure is None or decision is None:
+            return value
         details = RetryDetails(
             function=info.activity_type,
             args=tuple(input.args),
@@ -176,9 +170,28 @@ class _Activities(ActivityInboundInterceptor):
             why=decision.why if isinstance(decision, GiveUp) else "",
             elapsed=now - info.scheduled_time,
         )
-        _report(details, policy.remaining(history, failure))
+        _report(details, policy.remaining(history, failure) if details.delay is not None else None)
         await _call(policy.give_up_hooks if details.delay is None else policy.retry_hooks, details)
         raise _answer(details, failure) from error
+
+
+def _decide(
+    policy: Policy, history: History, error: Exception | None, value: object, now: datetime
+) -> tuple[Failure | None, Decision | None]:
+    """Ask a policy about an attempt that ended with an error or a value; None stands for a value that is accepted."""
+    try:
+        # Temporal counts each attempt, so that one which asks for another time is a failure with a hint.
+        asked = RetryAfter(error.delay, str(error)) if isinstance(error, Snooze) else error
+        failure = policy.classify_result(value) if asked is None else policy.classify(asked)
+        if failure is None:
+            return None, None
+        decision = policy.decide(history, failure, now, rng.sample())
+    except Exception as broken:  # noqa: BLE001 - a function of the user may raise anything
+        why = f"the decision about this attempt failed: {summary(broken)}"
+        return Failure.of(error or broken)._replace(permanent=why), GiveUp(why, "permanent")
+    # A part of a combination may accept a value.
+    accepts = error is None and isinstance(decision, GiveUp) and decision.rule == "not_matched"
+    return (None, None) if accepts else (failure, decision)
 
 
 def _is_decided(error: Exception) -> bool:

@@ -152,6 +152,25 @@ def test_a_result_that_only_a_part_rejects_may_be_accepted():
     assert 7 == attempt(policy, lambda: 7)
 
 
+@pytest.mark.parametrize("field", ["on", "on_result"])
+def test_a_function_of_a_policy_that_fails_ends_the_activity(field: str):
+    """Its error is a defect of the code: Temporal would repeat the activity without a limit."""
+
+    def broken(_: object) -> bool:
+        raise ZeroDivisionError("a bug in a function")
+
+    def charge() -> str:
+        if field == "on":
+            raise ConnectionError("down")
+        return "paid"
+
+    with pytest.raises(
+        ApplicationError, match=r"the decision about this attempt failed: .*a bug in a function"
+    ) as told:
+        attempt(Policy(deadline=None, **{field: broken}), charge)
+    assert (True, ("permanent",)) == (told.value.non_retryable, tuple(told.value.details))
+
+
 def test_decisions_are_reported(caplog: pytest.LogCaptureFixture):
     """Hooks and events have the names and rules of redrive; a hook that fails changes nothing."""
     seen: list[tuple[Any, ...]] = []
