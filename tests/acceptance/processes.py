@@ -345,3 +345,54 @@ def stage(folder: Path, kind: str = "sqlite", *, work: str = WORK, url: str | No
         yield stage
     finally:
         stage.close()
+
+
+class Fleet:
+    """One worker at a time, which is killed and started again.
+
+    Args:
+        name: the module of the app in this folder. Its environment has ``NAME_URL`` and ``NAME_HOME``.
+        url: of the database.
+        folder: for the log of the workers, and for the ledger, to which functions of steps write a line each.
+    """
+
+    def __init__(self, name: str, url: str, folder: Path) -> None:
+        self._name, self._folder = name, folder
+        prefix = name.upper()
+        self._environment = {
+            **os.environ, f"{prefix}_URL": url, f"{prefix}_HOME": str(folder), "PYTHONPATH": str(CHECKOUT),
+        }  # fmt: skip
+        self.kills = 0
+        self._worker: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start a worker."""
+        command = [sys.executable, "-m", "redrive", "worker", f"tests.acceptance.{self._name}:app"]
+        with (self._folder / "worker.log").open("ab") as log:
+            self._worker = subprocess.Popen(command, env=self._environment, stdout=log, stderr=subprocess.STDOUT)
+
+    def kill(self) -> None:
+        """Kill it."""
+        assert self._worker is not None
+        self._worker.kill()
+        self._worker.wait()
+        self.kills += 1
+
+    def stop(self) -> None:
+        """End the last one."""
+        if self._worker is not None:
+            self._worker.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._worker.wait(15)
+            self._worker.kill()
+            self._worker.wait()
+
+    def lines(self) -> list[str]:
+        """Return what the functions of steps have written until now."""
+        ledger = self._folder / "ledger"
+        return ledger.read_text().splitlines() if ledger.exists() else []
+
+    @property
+    def log(self) -> str:
+        """What the workers have logged."""
+        return (self._folder / "worker.log").read_text()

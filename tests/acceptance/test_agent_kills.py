@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import subprocess
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -20,7 +17,7 @@ from redrive.engine.lifecycle import FINAL, State
 from redrive.stores.operations import managing_runs
 from tests import postgres
 from tests.acceptance import agents
-from tests.acceptance.processes import CHECKOUT, PATIENCE
+from tests.acceptance.processes import PATIENCE, Fleet
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.realtime]
 
@@ -43,52 +40,10 @@ def app(url: str) -> Iterator[App]:
     made.close()
 
 
-class Fleet:
-    """One worker at a time, which is killed and started again."""
-
-    def __init__(self, url: str, folder: Path) -> None:
-        self._folder = folder
-        self._environment = {**os.environ, "AGENTS_URL": url, "AGENTS_HOME": str(folder), "PYTHONPATH": str(CHECKOUT)}
-        self.kills = 0
-        self._worker: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start a worker."""
-        command = [sys.executable, "-m", "redrive", "worker", "tests.acceptance.agents:app"]
-        with (self._folder / "worker.log").open("ab") as log:
-            self._worker = subprocess.Popen(command, env=self._environment, stdout=log, stderr=subprocess.STDOUT)
-
-    def kill(self) -> None:
-        """Kill it."""
-        assert self._worker is not None
-        self._worker.kill()
-        self._worker.wait()
-        self.kills += 1
-
-    def stop(self) -> None:
-        """End the last one."""
-        if self._worker is not None:
-            self._worker.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._worker.wait(15)
-            self._worker.kill()
-            self._worker.wait()
-
-    def lines(self) -> list[str]:
-        """Return what the tools have written until now."""
-        ledger = self._folder / "ledger"
-        return ledger.read_text().splitlines() if ledger.exists() else []
-
-    @property
-    def log(self) -> str:
-        """What the workers have logged."""
-        return (self._folder / "worker.log").read_text()
-
-
 @pytest.fixture
 def fleet(url: str, tmp_path: Path) -> Iterator[Fleet]:
     """Yield a fleet without a worker."""
-    made = Fleet(url, tmp_path)
+    made = Fleet("agents", url, tmp_path)
     yield made
     made.stop()
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import subprocess
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -22,7 +19,7 @@ from redrive.engine.runs import StepKind
 from redrive.stores.operations import managing_runs
 from tests import postgres
 from tests.acceptance import named
-from tests.acceptance.processes import CHECKOUT, PATIENCE
+from tests.acceptance.processes import PATIENCE, Fleet
 
 ORDINARY = range(40, 60)
 """The seeds of the bodies in the ordinary run, which have every part."""
@@ -38,48 +35,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield found
 
 
-class Fleet:
-    """One worker at a time, which is killed and started again."""
-
-    def __init__(self, url: str, folder: Path) -> None:
-        self._folder = folder
-        self._environment = {**os.environ, "NAMED_URL": url, "NAMED_HOME": str(folder), "PYTHONPATH": str(CHECKOUT)}
-        self.kills = 0
-        self._worker: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start a worker."""
-        command = [sys.executable, "-m", "redrive", "worker", "tests.acceptance.named:app"]
-        with (self._folder / "worker.log").open("ab") as log:
-            self._worker = subprocess.Popen(command, env=self._environment, stdout=log, stderr=subprocess.STDOUT)
-
-    def kill(self) -> None:
-        """Kill it."""
-        assert self._worker is not None
-        self._worker.kill()
-        self._worker.wait()
-        self.kills += 1
-
-    def stop(self) -> None:
-        """End the last one."""
-        if self._worker is not None:
-            self._worker.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._worker.wait(15)
-            self._worker.kill()
-
-    @property
-    def steps(self) -> int:
-        """The number of executions of steps until now."""
-        ledger = self._folder / "ledger"
-        return ledger.read_text().count("\n") if ledger.exists() else 0
-
-    @property
-    def log(self) -> str:
-        """What the workers have logged."""
-        return (self._folder / "worker.log").read_text()
-
-
 def play(app: App, url: str, folder: Path, seeds: range, kills: int) -> dict[str, Any]:
     """Run bodies under kills, and return figures; raise if one is wrong, held, or doubles a recorded effect."""
     chance = random.Random(seeds.start)
@@ -89,7 +44,7 @@ def play(app: App, url: str, folder: Path, seeds: range, kills: int) -> dict[str
         for _ in range(3):
             run.signal("number", 7)
     app.emit("ready", 11)
-    fleet = Fleet(url, folder)
+    fleet = Fleet("named", url, folder)
     until = time.monotonic() + PATIENCE + len(seeds)
     try:
         fleet.start()
@@ -99,7 +54,7 @@ def play(app: App, url: str, folder: Path, seeds: range, kills: int) -> dict[str
             )
             if fleet.kills < kills:
                 # A worker that has done something, and no third death of a run that has recorded nothing since.
-                wait_until(app, fleet.steps + chance.randrange(1, 12), fleet, runs, until)
+                wait_until(app, len(fleet.lines()) + chance.randrange(1, 12), fleet, runs, until)
                 time.sleep(chance.random() * 0.1)
                 fleet.kill()
                 fleet.start()
@@ -113,7 +68,7 @@ def play(app: App, url: str, folder: Path, seeds: range, kills: int) -> dict[str
     assert {seed: named.wanted(seed) for seed in seeds} == results
     assert "Nothing was run" not in fleet.log
     assert "is held" not in fleet.log
-    return {"bodies": len(runs), "kills": fleet.kills, "steps": fleet.steps, **doubled(runs, folder)}
+    return {"bodies": len(runs), "kills": fleet.kills, "steps": len(fleet.lines()), **doubled(runs, folder)}
 
 
 def wait_until(app: App, steps: int, fleet: Fleet, runs: dict[int, Run[int]], until: float) -> None:
@@ -121,7 +76,7 @@ def wait_until(app: App, steps: int, fleet: Fleet, runs: dict[int, Run[int]], un
     while time.monotonic() < until:
         jobs = [app.store.run(managing_runs.get("body", run.id)).job for run in runs.values()]
         left = [job for job in jobs if job.state not in FINAL]
-        if not left or (fleet.steps >= steps and all(job.crashes < 2 for job in left)):
+        if not left or (len(fleet.lines()) >= steps and all(job.crashes < 2 for job in left)):
             return
         time.sleep(0.05)
 
