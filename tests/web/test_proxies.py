@@ -88,7 +88,8 @@ def _block(first: str) -> str:
 def _nginx(place: Place, server: str) -> list[str]:
     """Write the configuration of nginx, and return the command."""
     nginx = needed("nginx-light", lambda: program("nginx"))
-    text = server.replace("127.0.0.1:8765", f"127.0.0.1:{place.upstream}").replace("443", f"127.0.0.1:{place.port}")
+    text = re.sub(r"\blisten 443\b", f"listen 127.0.0.1:{place.port}", server)
+    text = text.replace("127.0.0.1:8765", f"127.0.0.1:{place.upstream}")
     text = re.sub(r"/etc/ssl/\w+/ops\.example\.com\.", f"{place.folder}/", text)
     paths = "".join(f"{each}_temp_path {each};" for each in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     conf = f"pid pid; error_log stderr; events {{}} http {{ access_log off; {paths} {text} }}"
