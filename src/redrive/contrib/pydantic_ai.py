@@ -29,6 +29,7 @@ from redrive.app.loading import REFUSAL
 from redrive.contrib import extra
 from redrive.errors import ConfigurationError, FlowMisused, GiveUp, TimedOut
 from redrive.errors.foreign import attribute, is_a
+from redrive.observe.logs import logger
 from redrive.policy import Failure, Policy, hints
 from redrive.policy.failure import Lasting
 from redrive.retrying import http
@@ -66,7 +67,9 @@ with extra("pydantic-ai"):
         UserError,
     )
     from pydantic_ai.models import Model
-    from pydantic_ai.tools import AgentDepsT
+    from pydantic_ai.tools import AgentDepsT, ToolDefinition
+
+log = logger("redrive.agents")
 
 __all__ = ["Durability", "failure_of"]
 
@@ -87,7 +90,8 @@ class Durability(BaseDurabilityCapability[AgentDepsT]):
         model_retry: the policy or directive of model requests. An answer that the next request would meet again, such
             as a 400, ends it at once, and hints of the service are obeyed; see `failure_of`. None: one attempt.
         tool_retry: the policy or directive of tool calls, or a mapping of names of tools to those; None, and a tool
-            that the mapping does not name: one attempt, because the effects of the tool are unknown.
+            that the mapping does not name: one attempt, because the effects of the tool are unknown. A name that the
+            agent has no tool for is a warning, after its first run in a workflow: tools may come from elsewhere.
         models: further models by their ids, for `Agent.run(model=...)`.
         event_stream_handler: receives the events of the agent. Those of a model's stream arrive inside of the step of
             the request: once, and again if the process dies in it. Each other event has a step of its own.
@@ -130,6 +134,8 @@ class Durability(BaseDurabilityCapability[AgentDepsT]):
         if wrong is not None:
             raise ConfigurationError(f"Durability: tool_retry: {wrong!r} is not the name of a tool")
         self._tool_retries = {tool: _policy(each, f"tool_retry[{tool!r}]") for tool, each in named.items()}
+        self._unmet = set(self._tool_retries)
+        self._offered: set[str] = set()
 
     @property
     def in_durable_context(self) -> bool:
@@ -179,7 +185,25 @@ class Durability(BaseDurabilityCapability[AgentDepsT]):
             scopes.enter_context(replay_scope())
             scopes.enter_context(external_event_scope(_Waiter(flow)))
             scopes.enter_context(Agent.using_sleep(sleep))
-            return await super().wrap_run(ctx, handler=handler)
+            result = await super().wrap_run(ctx, handler=handler)
+        self._warn_of_unmet()
+        return result
+
+    async def prepare_tools(self, ctx: RunContext[AgentDepsT], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
+        """Note the names of the tools that the model is offered."""
+        self._offered.update(each.name for each in tool_defs)
+        return await super().prepare_tools(ctx, tool_defs)
+
+    def _warn_of_unmet(self) -> None:
+        """Warn once, after a whole run of the agent, of policies for tools that it does not have."""
+        unmet, self._unmet = self._unmet - self._offered, set()
+        if unmet:
+            log.warning(
+                "the agent %s has a policy for a tool that it was not offered: tool_retry names %s, its tools are %s",
+                self.name,
+                ", ".join(sorted(unmet)),
+                ", ".join(sorted(self._offered)) or "none",
+            )
 
 
 class _Steps(JournalCallableOperationBackend[Policy | None]):
