@@ -63,6 +63,11 @@ def test_a_due_time_is_an_instant(shop: App):
     ("words", "status", "message"),
     [
         (("chrage",), 2, "shop:app has no task 'chrage'; known tasks: charge, stop"),
+        (
+            ("charge", "inv-7", "5"),
+            2,
+            """'inv-7' is one argument too many: those of the task are a JSON list, --args '["inv-7","5"]'""",
+        ),
         (("charge", "--args", "5"), 2, '--args is a JSON list, such as [7, "text"], not 5'),
         (("charge", "--args", "[5"), 2, "'[5' cannot be read: Input data was truncated"),
         (("charge", "--kwargs", "[5]"), 2, '--kwargs is a JSON object, such as {"cents": 7}, not [5]'),

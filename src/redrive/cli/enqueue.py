@@ -23,6 +23,7 @@ Named = Annotated[str, typer.Option("--kwargs", metavar="JSON", help="Arguments 
 def enqueue(
     app: Target,
     task: Annotated[str, typer.Argument(metavar="TASK", help="Name of the task.")],
+    stray: Annotated[list[str] | None, typer.Argument(hidden=True, metavar="[--args JSON]")] = None,
     *,
     args: Arguments = "[]",
     kwargs: Named = "{}",
@@ -39,6 +40,9 @@ def enqueue(
     json: AsJson = False,
 ) -> None:
     """Make a job of a task, with the checks of the arguments that the task itself makes."""
+    if stray:
+        listed = f"--args '{msgspec.json.encode(stray).decode()}'"
+        raise ConfigurationError(f"{stray[0]!r} is one argument too many: those of the task are a JSON list, {listed}")
     given = read_json(args, "--args", list), read_json(kwargs, "--kwargs", dict)
     if at is not None and at.tzinfo is None:
         raise typer.BadParameter(
