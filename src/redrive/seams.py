@@ -47,19 +47,19 @@ class Seam:
 
 
 # Carries out calls in this process: `redrive.policy.call_methods.Runner`.
-in_process = Seam("redrive.retrying.runner:RUNNER")
+in_process: Seam = Seam("redrive.retrying.runner:RUNNER")
 
 # The operators on policies by their sign. Combinations are policies, so their module imports that of the policy.
-policy_operators = Seam("redrive.policy.algebra:OPERATORS")
+policy_operators: Seam = Seam("redrive.policy.algebra:OPERATORS")
 
 # Writes a policy as JSON-able data. The codec imports the policy, because it builds policies.
-policy_to_dict = Seam("redrive.policy.codec:policy_to_dict")
+policy_to_dict: Seam = Seam("redrive.policy.codec:policy_to_dict")
 
 # Reads a policy from JSON-able data.
-policy_from_dict = Seam("redrive.policy.codec:policy_from_dict")
+policy_from_dict: Seam = Seam("redrive.policy.codec:policy_from_dict")
 
 # The schedules made of schedules, by their kind. They are backoffs, so their module imports that of the backoff.
-composed_schedules = Seam("redrive.policy.compose:COMPOSED")
+composed_schedules: Seam = Seam("redrive.policy.compose:COMPOSED")
 
 # Describe the exceptions of a library, by its top-level module: `redrive.policy.known.Reader`.
 FAILURE_READERS: Mapping[str, Seam] = {
@@ -80,5 +80,5 @@ FAILURE_READERS: Mapping[str, Seam] = {
 }
 
 # The command line and its entry point. Django looks for the command of ``manage.py`` inside of its integration.
-command_line = Seam("redrive.cli:cli")
-main = Seam("redrive.cli:main")
+command_line: Seam = Seam("redrive.cli:cli")
+main: Seam = Seam("redrive.cli:main")

@@ -108,30 +108,30 @@ class App(Declarations):
         keep_cancelled_for: Duration | None = None,
         archive: Archive | None = None,
     ) -> None:
-        self.url = checked_url(url)
+        self.url: str = checked_url(url)
         self.reference = "APP"
-        self.keep = RetentionTimes(
+        self.keep: RetentionTimes = RetentionTimes(
             retention_time(keep_for, "keep_for"),
             retention_time(keep_dead_for, "keep_dead_for"),
             UNSET if keep_cancelled_for is None else retention_time(keep_cancelled_for, "keep_cancelled_for"),
         )
         self.archive = archive
-        self.terms = LeaseTerms(span(heartbeat_every, "heartbeat_every"), span(lease_for, "lease_for"))
+        self.terms: LeaseTerms = LeaseTerms(span(heartbeat_every, "heartbeat_every"), span(lease_for, "lease_for"))
         self.clock: Clock | None = checked_clock(clock)
-        self.jobs = Jobs(self)
-        self.operations = BulkOperations(self)
-        self.queues = Queues(self)
-        self.schedules = Schedules(self)
-        self.refreshes = Refreshes(self)
-        self.machines = Machines(self)
-        self.steps = StepGate(self)
-        self.runs = Runs(self)
-        self.workers = Workers(self)
-        self.database = Database(self)
-        self.hooks = Hooks()
+        self.jobs: Jobs = Jobs(self)
+        self.operations: BulkOperations = BulkOperations(self)
+        self.queues: Queues = Queues(self)
+        self.schedules: Schedules = Schedules(self)
+        self.refreshes: Refreshes = Refreshes(self)
+        self.machines: Machines = Machines(self)
+        self.steps: StepGate = StepGate(self)
+        self.runs: Runs = Runs(self)
+        self.workers: Workers = Workers(self)
+        self.database: Database = Database(self)
+        self.hooks: Hooks = Hooks()
         self._registry = Registry(self, include, default=retry)
         self.machines.declared = self._registry.machines
-        self.topics = Topics(self, self._registry.topics)
+        self.topics: Topics = Topics(self, self._registry.topics)
         self._lock = ForkSafeLock()
         self._store: Store | None = None
         self._uid: str | None = None

@@ -120,7 +120,7 @@ class Signature:
         self.function = function
         self.name = name
         self._injected = injected
-        self.parameters = inspect.signature(function).parameters
+        self.parameters: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
         for parameter in self.parameters.values():
             if parameter.kind not in _KINDS:
                 raise TaskDefinitionError(
@@ -309,7 +309,7 @@ class UnknownSignature(Signature):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.parameters = MappingProxyType({})
+        self.parameters: Mapping[str, inspect.Parameter] = MappingProxyType({})
 
     @cached_property
     def hints(self) -> dict[str, Any]:

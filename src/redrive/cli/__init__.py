@@ -102,7 +102,7 @@ class _Root(Commands):
         return through(command, (cmd_name,), url, ctx.params.get("token_file"))
 
 
-cli = typer.Typer(
+cli: typer.Typer = typer.Typer(
     name="redrive",
     cls=_Root,
     help="One retry policy, from a function call to a fleet.",

@@ -21,7 +21,7 @@ from redrive.stores.operations.schema import Schema, Versions
 from redrive.stores.store import Store
 from redrive.version import __version__
 
-db = typer.Typer(help="The schema of the database.", no_args_is_help=True)
+db: typer.Typer = typer.Typer(help="The schema of the database.", no_args_is_help=True)
 
 
 class Dialect(StrEnum):

@@ -16,7 +16,7 @@ from redrive.cli.text import errors as text
 from redrive.operate.errors import SPANS
 from redrive.stores.operations.counters import read_place
 
-errors = typer.Typer(help="Look at groups of equal errors.", no_args_is_help=True)
+errors: typer.Typer = typer.Typer(help="Look at groups of equal errors.", no_args_is_help=True)
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Its fingerprint.")]
 

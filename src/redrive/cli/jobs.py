@@ -19,7 +19,7 @@ from redrive.engine.records import Hold
 from redrive.errors import ConfigurationError
 from redrive.operate.filters import FilterError, Search, parse, read_search, write
 
-jobs = typer.Typer(help="Look at jobs, and act on them.", no_args_is_help=True)
+jobs: typer.Typer = typer.Typer(help="Look at jobs, and act on them.", no_args_is_help=True)
 
 Number = Annotated[int, typer.Argument(metavar="ID", help="Id of the job.")]
 Words = Annotated[

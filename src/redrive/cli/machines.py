@@ -27,7 +27,9 @@ from redrive.stores.operations.machines import manage
 from redrive.stores.operations.machines.manage import InstanceCount
 from redrive.stores.urls import redacted
 
-machines = typer.Typer(help="Look at state machines and their instances, and act on them.", no_args_is_help=True)
+machines: typer.Typer = typer.Typer(
+    help="Look at state machines and their instances, and act on them.", no_args_is_help=True
+)
 
 Name = Annotated[str, typer.Argument(metavar="MACHINE", help="Name of the machine.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="Key of the instance.")]

@@ -13,7 +13,9 @@ from redrive.cli.screen import say, say_kept
 from redrive.cli.text import operations as text
 from redrive.engine.bulk import BulkOperation
 
-operations = typer.Typer(help="Look at bulk operations, stop them, and take them back.", no_args_is_help=True)
+operations: typer.Typer = typer.Typer(
+    help="Look at bulk operations, stop them, and take them back.", no_args_is_help=True
+)
 
 Number = Annotated[int, typer.Argument(metavar="ID", help="Id of the operation.")]
 

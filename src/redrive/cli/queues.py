@@ -15,7 +15,7 @@ from redrive.cli.text import queues as text
 from redrive.engine.commands import command
 from redrive.errors import ConfigurationError
 
-queues = typer.Typer(help="Look at queues, and change them while workers run.", no_args_is_help=True)
+queues: typer.Typer = typer.Typer(help="Look at queues, and change them while workers run.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 

@@ -22,7 +22,7 @@ from redrive.errors import ConfigurationError, RunNotFound
 from redrive.operate.runs import RunList
 from redrive.stores.operations import managing_runs as manage
 
-runs = typer.Typer(help="Look at runs of workflows, and act on them.", no_args_is_help=True)
+runs: typer.Typer = typer.Typer(help="Look at runs of workflows, and act on them.", no_args_is_help=True)
 
 Named = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run, or WORKFLOW/ID.")]
 ByWorkflow = Annotated[str | None, typer.Option(help="Only runs of this workflow.")]

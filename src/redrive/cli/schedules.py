@@ -27,7 +27,7 @@ from redrive.operate.exchange import Note
 from redrive.operate.schedule_view import view
 from redrive.stores.operations.refresh.items import Counts
 
-schedules = typer.Typer(help="Look at crons and refreshes, and act on them.", no_args_is_help=True)
+schedules: typer.Typer = typer.Typer(help="Look at crons and refreshes, and act on them.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cron or refresh.")]
 Item = Annotated[str, typer.Argument(metavar="KEY", help="Key of an item of the refresh.")]

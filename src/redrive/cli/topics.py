@@ -19,7 +19,9 @@ from redrive.cli.text import topics as text
 from redrive.operate import topic_words
 from redrive.operate.topics import TopicList
 
-topics = typer.Typer(help="Look at topics, and change subscriptions while workers run.", no_args_is_help=True)
+topics: typer.Typer = typer.Typer(
+    help="Look at topics, and change subscriptions while workers run.", no_args_is_help=True
+)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 OptionalName = Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Name of the topic; by default all.")]

@@ -10,7 +10,7 @@ from redrive.cli.loading import AsJson, Target
 from redrive.cli.local import name_of, show
 from redrive.cli.text import workers as text
 
-workers = typer.Typer(help="Look at workers.", no_args_is_help=True)
+workers: typer.Typer = typer.Typer(help="Look at workers.", no_args_is_help=True)
 
 
 @workers.callback()

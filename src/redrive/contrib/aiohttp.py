@@ -71,8 +71,12 @@ class _Aiohttp(Library):
     """The errors of aiohttp."""
 
     name = "aiohttp"
-    answers = aiohttp.ClientResponseError
-    by_default = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError)
+    answers: type[BaseException] = aiohttp.ClientResponseError
+    by_default: tuple[type[BaseException], ...] = (
+        aiohttp.ClientConnectionError,
+        aiohttp.ClientPayloadError,
+        aiohttp.ClientResponseError,
+    )
 
     def __reduce__(self) -> str:
         return "LIBRARY"

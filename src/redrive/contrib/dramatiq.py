@@ -122,7 +122,7 @@ class PolicyRetries(Middleware):
 
     def __init__(self, *, retry: Policy | str | None = None, hop: timedelta | float | str = "10m") -> None:
         self._default = None if retry is None else policy_of(retry, "PolicyRetries")
-        self.hop = parse_duration(hop)
+        self.hop: timedelta = parse_duration(hop)
         if self.hop <= SHORT:
             raise PolicyValueError(f"hop={hop!r}: a message must wait for longer than {format_duration(SHORT)}")
 

@@ -64,8 +64,8 @@ class _Requests(Library):
     """The errors of requests."""
 
     name = "requests"
-    answers = requests.HTTPError
-    by_default = (
+    answers: type[BaseException] = requests.HTTPError
+    by_default: tuple[type[BaseException], ...] = (
         requests.ConnectionError,
         requests.Timeout,
         requests.exceptions.ChunkedEncodingError,
@@ -157,7 +157,7 @@ class RetryAdapter(HTTPAdapter):
         super().__init__(**options)
         self._terms = Terms.of(LIBRARY, statuses, methods)
         #: The policy as it was given, for ``with adapter.policy.override(...):``.
-        self.policy = checked(policy, type(self).__name__, terms=self._terms, hedges=False, awaits=False)
+        self.policy: Policy = checked(policy, type(self).__name__, terms=self._terms, hedges=False, awaits=False)
         self._own = OwnBudget()
         self._key = idempotency_key
 

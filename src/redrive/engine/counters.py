@@ -144,7 +144,7 @@ class Tally:
         # The rows of earlier spans may have been written and dropped: a late end is counted in the first open span.
         self._minute = self._hour = EPOCH
         #: True if something was counted since the last call of `rows`.
-        self.changed = False
+        self.changed: bool = False
 
     def add(self, moved: Iterable[Settlement], worker_id: int) -> None:
         """Count the ends of attempts that were written; settlements that end none are ignored."""

@@ -272,8 +272,9 @@ class Window:
         held: Collection[str] = (),
     ) -> None:
         self.order = order
-        self.held = set(held)
-        self.ended = self._passed = 0
+        self.held: set[str] = set(held)
+        self.ended: int = 0
+        self._passed = 0
         self._begin_id = self._done_id = done_id
         self._begin_unfinished = frozenset(unfinished)
         self._last_id = at_id

@@ -130,7 +130,7 @@ class PolicyError(ConfigurationError, ValueError):
         #: Offset of the fault in ``text`` in characters, or None.
         self.at = at
         #: The message without the drawing of the text and without a position.
-        self.problem = problem or str(self)
+        self.problem: str = problem or str(self)
 
     @classmethod
     def with_caret(cls, text: str, at: int, problem: str, valid: str) -> Self:
@@ -224,7 +224,7 @@ class RequestCancelled(RequestError):
         super().__init__(message)
         #: The reason, as a stable word: ``NO_MORE_RETRIES``, ``CANCELLED``, ``SHUTDOWN``,
         #: ``TOO_MANY_REQUESTS_IN_RETRY``.
-        self.cancellation = cancellation or self.default_cancellation
+        self.cancellation: str = cancellation or self.default_cancellation
         #: Name of the reason that was not retried, or None.
         self.reason = reason
 

@@ -46,7 +46,7 @@ class CallRetryScheduled(CallEvent, kw_only=True):
     """An attempt has failed, and another one follows."""
 
     level = logging.WARNING
-    labels = ("name", "rule")
+    labels: ClassVar[tuple[str, ...]] = ("name", "rule")
     #: The number of the attempt that failed, from 1.
     attempt: int
     #: The number of attempts if the others fail alike; None without a limit.
@@ -96,7 +96,7 @@ class CallSucceeded(_CallEnded):
 class CallGaveUp(_CallEnded, kw_only=True):
     """A call has failed, and no attempt follows. Its ``attempts`` is 0 if its breaker refused it."""
 
-    labels = ("name", "rule")
+    labels: ClassVar[tuple[str, ...]] = ("name", "rule")
     outcome = "gave up"
     level = logging.WARNING
     #: The reason, as a stable word: ``attempts``, ``deadline``, ``permanent``, ``not_matched``, ``budget``,
@@ -117,7 +117,7 @@ class CallGaveUp(_CallEnded, kw_only=True):
 class CallDeferred(_CallEnded, kw_only=True):
     """A call has failed, and may be repeated at an instant that it does not wait for (``over_deadline="defer"``)."""
 
-    labels = ("name", "rule")
+    labels: ClassVar[tuple[str, ...]] = ("name", "rule")
     outcome = "deferred"
     #: The time at which the call may be repeated, aware.
     at: datetime

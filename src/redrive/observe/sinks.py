@@ -27,9 +27,9 @@ class _Listener:
     def __init__(self, sink: Sink) -> None:
         if not callable(sink):
             raise TypeError(f"{sink!r} is no sink: give a function that takes an event")
-        self.sink = sink
-        self.carries = getattr(sink, "carries", False) is True
-        self.count = 0
+        self.sink: Sink = sink
+        self.carries: bool = getattr(sink, "carries", False) is True
+        self.count: int = 0
         self._is_known_to_fail = False
 
     def receive(self, event: Event) -> AbstractContextManager[Any] | None:

@@ -307,9 +307,9 @@ class Refusal(Exception):
         super().__init__(detail)
         self.status = status
         self.detail = detail
-        self.headers = dict(headers or {})
+        self.headers: dict[str, str] = dict(headers or {})
         self.kind = kind
-        self.faults = tuple(faults)
+        self.faults: tuple[Fault, ...] = tuple(faults)
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):

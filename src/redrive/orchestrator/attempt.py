@@ -63,13 +63,13 @@ class Attempt:
         #: The time from the failure until the server accepts the next request; a lower bound of the wait.
         self.hint: timedelta | None = None
         #: True if it was sent.
-        self.dispatched = False
+        self.dispatched: bool = False
         #: True if a response has come; None if unknown.
         self.answered: bool | None = None
         #: True if it is known whether it took effect.
-        self.definite = False
+        self.definite: bool = False
         #: True if a part of its result has reached the caller.
-        self.delivered = False
+        self.delivered: bool = False
         #: The endpoint that the attempt was sent to.
         self.endpoint: str | None = None
         #: The client's end of its connection; None if unknown.
@@ -176,7 +176,8 @@ class Attempt:
         # The reasons of `IN_FLIGHT` mean by definition that the request had been sent. The reasons that allow a retry
         # of non-idempotent requests are those of failures without an effect, so they are definite answers.
         if self.answered is None and reason.name in IN_FLIGHT:
-            self.dispatched, self.answered = True, False
+            self.dispatched = True
+            self.answered = False
         elif self.dispatched and self.answered is None and reason.allows_non_idempotent_retry:
             self.answer()
         self.finish(error)

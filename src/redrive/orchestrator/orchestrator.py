@@ -61,7 +61,7 @@ class Orchestrator:
         max_in_retry: int = 32_768,
     ) -> None:
         self.strategy: StrategyLike = BestEffort() if strategy is None else strategy
-        self.timeout = None if timeout is None else parse_duration(timeout)
+        self.timeout: timedelta | None = None if timeout is None else parse_duration(timeout)
         self.classify = classify
         self.max_in_retry = max_in_retry
         self._settings = breaker

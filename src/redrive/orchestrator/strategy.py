@@ -148,7 +148,7 @@ class BestEffort:
 
     def __init__(self, backoff: Calculator | None = None, *, jitter: Jitter | RandomJitter | str = "none") -> None:
         self.backoff: Calculator = exponential_backoff() if backoff is None else backoff
-        self.jitter = Jitter(jitter) if isinstance(jitter, str) else jitter
+        self.jitter: Jitter | RandomJitter = Jitter(jitter) if isinstance(jitter, str) else jitter
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.backoff!r}, jitter={self.jitter!r})"

@@ -44,7 +44,8 @@ class SlidingCounts:
     __slots__ = ("_size", "_slices", "first", "second")
 
     def __init__(self, seconds: float) -> None:
-        self.first = self.second = 0
+        self.first: int = 0
+        self.second: int = 0
         self._size = seconds / _SLICES
         # Number of the slice, first, second.
         self._slices: deque[list[int]] = deque()

@@ -46,7 +46,7 @@ class Answers:
         refuse_coroutine_function(named, field)
         refuse_coroutine_function(on_result, "on_result")
         self.named = named if callable(named) and not isinstance(named, type) else names_of(named, field)
-        self.on_result = on_result
+        self.on_result: Callable[[Any], bool] | None = on_result
 
     def has_error(self, error: BaseException) -> bool:
         """Return True if an exception matches."""
@@ -229,13 +229,13 @@ class AdaptiveRate:
     def __init__(
         self, now: float = 0.0, *, rate: float | None = None, cubic: Cubic | None = None, room: float = _LEAST_ROOM
     ) -> None:
-        self.cubic = (cubic or Cubic())._replace(failed_at=now)
+        self.cubic: Cubic = (cubic or Cubic())._replace(failed_at=now)
         #: Requests per second that were sent lately.
-        self.measured = 0.0
+        self.measured: float = 0.0
         #: True after the first refusal: the rate is limited.
-        self.enabled = rate is not None
+        self.enabled: bool = rate is not None
         #: Tokens per second.
-        self.rate = max(rate or 0.0, _LEAST_RATE) if self.enabled else 0.0
+        self.rate: float = max(rate or 0.0, _LEAST_RATE) if self.enabled else 0.0
         # The least capacity of the bucket. A request for more tokens than the capacity would wait for ever.
         self._least_room = room
         self._room = max(self.rate, room)

@@ -78,12 +78,12 @@ class Field:
     def __init__(
         self, check: Callable[[Any, str], object], default: object, stored: str | None, directive: object
     ) -> None:
-        self.check = check
-        self.default = default
-        self.stored = stored
-        self.directive = directive
+        self.check: Callable[[Any, str], object] = check
+        self.default: object = default
+        self.stored: str | None = stored
+        self.directive: object = directive
         #: What is kept of the default.
-        self.kept = check(default, "")
+        self.kept: object = check(default, "")
 
 
 class _ValueType(type):

@@ -49,7 +49,7 @@ class Permit:
 
     def __init__(self, breaker: CircuitBreaker, token: int, *, is_canary: bool) -> None:
         #: True if the result of this call closes or opens the breaker.
-        self.is_canary = is_canary
+        self.is_canary: bool = is_canary
         self._breaker = breaker
         self._token: int | None = token
 
@@ -100,7 +100,7 @@ class CircuitBreaker:
         counts: Callable[[BaseException], bool] = is_timeout,
         clock: Clock | None = None,
     ) -> None:
-        self.settings = settings or BreakerSettings()
+        self.settings: BreakerSettings = settings or BreakerSettings()
         self.counts = counts
         self._clock = clock or present_clock()
         self._state = initial(self.settings)

@@ -46,8 +46,8 @@ class resume:  # noqa: N801 - read as a word: generator=resume(...)
     __slots__ = ("into", "key")
 
     def __init__(self, key: Callable[[Any], Any] | None = None, *, into: str = "after") -> None:
-        self.key = key
-        self.into = into
+        self.key: Callable[[Any], Any] | None = key
+        self.into: str = into
 
     def __repr__(self) -> str:
         return f"resume({self.key!r}, into={self.into!r})"

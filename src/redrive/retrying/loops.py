@@ -188,11 +188,11 @@ class _AsyncioTimeout:
     """A timer that cancels the current asyncio task, by the protocol of ``asyncio.timeout``, as a plain ``with``."""
 
     #: The requests for a cancellation of the task before the attempt.
-    pending = 0
+    pending: int = 0
 
     def __init__(self, state: CallState) -> None:
         self._state = state
-        self.expired = False
+        self.expired: bool = False
 
     def __enter__(self) -> None:
         import asyncio
@@ -233,7 +233,7 @@ class _TrioTimeout:
     def __init__(self, state: CallState) -> None:
         self._state = state
         self._scope = sys.modules["trio"].move_on_after(_time_left(state))
-        self.expired = False
+        self.expired: Any = False
 
     def __enter__(self) -> None:
         self._scope.__enter__()

@@ -49,9 +49,9 @@ class OwnBudget:
         #: The latest call that was alone; it is over if it is not live.
         self.lone: Retrying | None = None
         #: True while tokens are missing.
-        self.low = False
+        self.low: bool = False
         #: True if a compiled wrapper counts the successes.
-        self.is_watched = False
+        self.is_watched: bool = False
         self._forks = 0
         #: The ledger; `redrive.retrying.shared.opened` sets it.
         self.shared: Shared | None = None

@@ -11,6 +11,7 @@ from redrive.errors import PolicyValueError
 from redrive.policy import History, Policy, Retry
 from redrive.policy.classify import is_coroutine_function
 from redrive.policy.decider import NO_WAIT, Wait
+from redrive.policy.outcome import StopEvent
 from redrive.policy.stage import is_lost
 from redrive.retrying.own import OwnBudget
 
@@ -36,46 +37,46 @@ class Plan:
         #: The policy with the defaults of calls in process.
         self.policy = policy
         #: The deadline in seconds; None without one.
-        self.limit = None if policy.deadline is None else policy.deadline.total_seconds()
+        self.limit: float | None = None if policy.deadline is None else policy.deadline.total_seconds()
         self._room = inf if self.limit is None else self.limit
         # For each class of exceptions, the wait after each number of attempts.
         self._waits: dict[type, dict[int, Wait]] = {}
         #: True if the user gave that deadline. Such a deadline cancels awaited attempts, and code below can read it
         #: from the first attempt on. The default deadline of 45 s only ends the retrying, and costs a successful
         #: call nothing.
-        self.has_deadline = given.deadline_given and self.limit is not None
+        self.has_deadline: bool = given.deadline_given and self.limit is not None
         #: Seconds for one attempt; None for no limit.
-        self.timeout = None if policy.attempt_timeout is None else policy.attempt_timeout.total_seconds()
+        self.timeout: float | None = None if policy.attempt_timeout is None else policy.attempt_timeout.total_seconds()
         #: True if awaited attempts are cut off, by one of the two.
-        self.is_bounded = self.has_deadline or self.timeout is not None
+        self.is_bounded: bool = self.has_deadline or self.timeout is not None
         #: True if the policy ever calls again.
-        self.retries = policy.attempts != 1 or any(rule.attempts not in (None, 1) for rule in policy.rules)
+        self.retries: bool = policy.attempts != 1 or any(rule.attempts not in (None, 1) for rule in policy.rules)
         #: True if the call leaves a retry to an enclosing call that would make it (``nested="outer"``).
-        self.outer_first = policy.nested == "outer"
+        self.outer_first: bool = policy.nested == "outer"
         #: True if the policy has ``on_result``.
-        self.checks_results = any(policy.predicates)
+        self.checks_results: bool = any(policy.predicates)
         #: True if the user has declared ``idempotent=False``, which then holds for calls around this one, too.
-        self.once = given.idempotent is False
+        self.once: bool = given.idempotent is False
         #: True if a classifier, a predicate or a hook is a coroutine function.
-        self.awaits = self._coroutine_function() is not None
+        self.awaits: bool = self._coroutine_function() is not None
         #: True if the policy has a budget or a circuit breaker.
-        self.shares = policy.budget is not None or policy.breaker is not None
+        self.shares: bool = policy.budget is not None or policy.breaker is not None
         #: True if the policy has a hedge.
-        self.hedged = policy.hedge is not None
+        self.hedged: bool = policy.hedge is not None
         #: True if the policy has ``on_retry`` or ``on_give_up``.
-        self.has_hooks = bool(policy.retry_hooks or policy.give_up_hooks)
+        self.has_hooks: bool = bool(policy.retry_hooks or policy.give_up_hooks)
         #: True if an awaited call needs more than its attempts: hooks, or a count of the requests for a cancellation.
-        self.is_attended = self.has_hooks or self.checks_results or self.awaits
+        self.is_attended: bool = self.has_hooks or self.checks_results or self.awaits
         #: The event that ends the waits of calls; None without one.
-        self.stop = policy.stop
+        self.stop: StopEvent | None = policy.stop
         #: True if `quick` must not decide: a hook is called, or the event has a listener.
-        self.is_slow = self.has_hooks or self.stop is not None
+        self.is_slow: bool = self.has_hooks or self.stop is not None
         #: The budget of the function, policy object or transport, which several plans may share; None if the policy has
         #: ``budget``, also ``budget=None``, or never calls again, or as often as a consumer.
-        self.own = own or OwnBudget() if self._needs_budget() else None
+        self.own: OwnBudget | None = own or OwnBudget() if self._needs_budget() else None
         indirect = self.is_slow or self.shares or self.hedged or self.checks_results or self.awaits
         #: True if a call needs no preparation; the compiled wrapper then makes the first attempt itself.
-        self.direct = not self.is_bounded and not indirect
+        self.direct: bool = not self.is_bounded and not indirect
 
     def _needs_budget(self) -> bool:
         policy = self.policy

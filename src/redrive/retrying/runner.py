@@ -46,7 +46,7 @@ class _BlockAttempt:
         # What is being handled around a block of a coroutine.
         self._handled: BaseException | None = None
         self._token: Token[Scope | None] | None = None
-        self.state = _NEW
+        self.state: str = _NEW
 
     @property
     def number(self) -> int:

@@ -160,13 +160,13 @@ class SharedBreaker:
         *,
         counts: Callable[[BaseException], bool] | None = None,
     ) -> None:
-        self.settings = settings or BreakerSettings()
+        self.settings: BreakerSettings = settings or BreakerSettings()
         if self.settings.canary != "request":
             raise PolicyValueError("a breaker of calls has no probe of its own: canary='request'")
         refuse_coroutine_function(counts, "counts")
         self.key = key
         self.counts = counts
-        self.circuit = CircuitBreaker(self.settings, clock=_PresentClock())
+        self.circuit: CircuitBreaker = CircuitBreaker(self.settings, clock=_PresentClock())
 
     def __repr__(self) -> str:
         return f"SharedBreaker({self.settings!r}, {self.key!r})"

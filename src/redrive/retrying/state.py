@@ -142,12 +142,13 @@ class CallState(Scope):
     guard: Guard | None = None
     #: The enclosing calls that retry, where its tasks do not have their frames on the stack.
     above: tuple[Call | Job, ...] = ()
-    spans_tasks = False
-    frame_id = 0
+    spans_tasks: bool = False
+    off: bool = False
+    frame_id: int = 0
     #: The latest attempt of an inner call that is counted, or the start of this one, in monotonic time of the system.
     counted_to: float = 0.0
     #: The attempts of inner calls that count as attempts of this one, beside its own.
-    below = 0
+    below: int = 0
     #: The context managers of observers around the next wait.
     wait: AbstractContextManager[None] = nullcontext()
     is_copy = False
@@ -179,14 +180,16 @@ class CallState(Scope):
         # The interpreter sets the path to None when it ends, and loads nothing any more.
         if UNLISTED and sys.meta_path is not None:
             list_sources()
-        self.plan = plan
-        self.started = self.began = started
+        self.plan: Plan = plan
+        self.started: float = started
+        self.began: float = started
         #: The number of the present attempt, or of the next one during a wait; from 1.
-        self.number = 1
+        self.number: int = 1
         #: Seconds to wait before the next attempt.
-        self.delay = 0.0
+        self.delay: float = 0.0
         #: True if a frame on the stack shows this call to `redrive.retrying.context`.
-        self.on_stack = self.live = True
+        self.on_stack: bool = True
+        self.live: bool = True
         self._alone = not plan.outer_first
         self._monotonic = _MONOTONIC
         self._own = plan.own

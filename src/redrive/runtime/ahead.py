@@ -70,7 +70,7 @@ class Ahead:
         self._filled = asyncio.Event()
         self._pace = Pace()
         self._ended, self._busy = 0, 0.0
-        self.duty = Duty("giving back", self._step)
+        self.duty: Duty = Duty("giving back", self._step)
 
     def leases(self) -> list[int]:
         """Return the leases of the jobs that wait or are being given back. Safe to call from any thread."""

@@ -83,15 +83,16 @@ class Attempts:
         processes: Processes | None = None,
         linger: float = 0.0,
     ) -> None:
-        self.claim_again = asyncio.Event()
-        self.doubted = self.closed = False
+        self.claim_again: asyncio.Event = asyncio.Event()
+        self.doubted: bool = False
+        self.closed: bool = False
         self._app, self._clock, self._registration = app, clock, registration
         self._concurrency, self._processes = concurrency, processes
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
-        self.ahead = Ahead(app, clock, registration)
-        self.outage = Outage(clock)
-        self.steps = StepWriter(app, clock, self._era, self.outage)
+        self.ahead: Ahead = Ahead(app, clock, registration)
+        self.outage: Outage = Outage(clock)
+        self.steps: StepWriter = StepWriter(app, clock, self._era, self.outage)
         self._executor = Executor(
             app,
             pool,
@@ -106,7 +107,7 @@ class Attempts:
         self._contexts = self._executor.contexts
         self.feeders = self._executor.feeders = Feeders(app, clock, pool, resources, self.outage)
         self.feeders.era = self._era
-        self.settler = Settler(
+        self.settler: Settler = Settler(
             app, clock, self, self.steps, threads=self._executor.threads, era=self._era, outage=self.outage
         )
         self._running: dict[int, asyncio.Task[None]] = {}

@@ -20,7 +20,7 @@ class BulkRunner:
     def __init__(self, app: App, fleet: Fleet | None = None) -> None:
         self._app = app
         self._fleet = fleet or Fleet()
-        self.duty = Duty("carrying out bulk operations", self._step)
+        self.duty: Duty = Duty("carrying out bulk operations", self._step)
 
     async def _step(self) -> float:
         rest = await self._app.operations.aturn()

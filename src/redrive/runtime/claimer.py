@@ -157,8 +157,8 @@ class Claimer:
         self._ahead = 0
         self._is_poll = False
         #: Set when the first claim was answered, or has failed.
-        self.tried = asyncio.Event()
-        self.duty = Duty("claiming", self._step)
+        self.tried: asyncio.Event = asyncio.Event()
+        self.duty: Duty = Duty("claiming", self._step)
 
     async def _step(self) -> float | None:
         if self._attempts.closed:

@@ -42,7 +42,7 @@ class Counting:
         self._tally: Tally | None = None
         # Seconds until the depths are due. A worker that ends sooner writes none.
         self._left = EVERY
-        self.duty = Duty("counting", self._step, shortest=EVERY)
+        self.duty: Duty = Duty("counting", self._step, shortest=EVERY)
 
     def add(self, moved: Iterable[Settlement]) -> None:
         """Count attempts of which the ends were written."""

@@ -48,7 +48,7 @@ class DeadWorkers:
         self._trusted_at = float("-inf")
         self._fleet = fleet or Fleet()
         self._suspects: Mapping[int, datetime] = {}
-        self.duty = Duty("detecting dead workers", self._step, shortest=LOOK)
+        self.duty: Duty = Duty("detecting dead workers", self._step, shortest=LOOK)
 
     async def _step(self) -> float:
         try:
@@ -117,7 +117,7 @@ class Rescuer:
         self._counted = counted
         self._every = app.terms.heartbeat_every.total_seconds()
         self._waits_until = float("-inf")
-        self.duty = Duty("sweeping", self.look, shortest=self._every)
+        self.duty: Duty = Duty("sweeping", self.look, shortest=self._every)
 
     def wait(self) -> None:
         """Take no lease for the time of one, because another server has taken over: workers have to register again."""

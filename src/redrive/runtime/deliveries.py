@@ -89,7 +89,7 @@ class Deliveries:
         self._cut = cut
         self._sample = sample
         self._wake = wake
-        self.window = Window(Order.NONE)
+        self.window: Window = Window(Order.NONE)
         self.tasks: set[asyncio.Task[None]] = set()
         self.leases: dict[asyncio.Task[None], int] = {}
         self.diverted: list[tuple[Diverted, Claim | None]] = []

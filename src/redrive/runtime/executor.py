@@ -118,12 +118,12 @@ class Executor:
         self._app = app
         self._write_steps, self._linger = write_steps, linger
         self._attempts: RunAttempts | None = None
-        self.threads = None if pool is None else Threads(pool)
+        self.threads: Threads | None = None if pool is None else Threads(pool)
         #: The functions of the policies of jobs.
-        self.functions = PolicyFunctions(app)
+        self.functions: PolicyFunctions = PolicyFunctions(app)
         self._begins = begins
         self._cut_off = cut_off
-        self.contexts = Contexts(app, resources, era)
+        self.contexts: Contexts = Contexts(app, resources, era)
         self._processes = processes
         self._limits = TimeLimits()
         carry_context()

@@ -89,11 +89,13 @@ class Feeder:
         self._clock = clock
         self.claim = claim
         self._subscription = subscription
-        self.lease = Lease(claim.id, claim.lease_id, claim.worker_id)
-        self.idle = False
+        self.lease: Lease = Lease(claim.id, claim.lease_id, claim.worker_id)
+        self.idle: bool = False
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self.calls = Deliveries(app, clock, claim, subscription, executor, cut=cut, sample=sample, wake=self._wake)
+        self.calls: Deliveries = Deliveries(
+            app, clock, claim, subscription, executor, cut=cut, sample=sample, wake=self._wake
+        )
         self._stopping, self._why = False, ""
         self._record: SubscriptionRecord
         self._shard: Shard | None = None

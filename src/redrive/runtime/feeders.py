@@ -48,12 +48,12 @@ class Feeders:
         #: Returns the era in which the worker has registered (`redrive.stores.store.Store.era`).
         self.era: Callable[[], int | None] = lambda: None
         cut_off = self._cut.__contains__
-        self.executor = Executor(app, pool, cut_off=cut_off, resources=resources, era=self._present)
+        self.executor: Executor = Executor(app, pool, cut_off=cut_off, resources=resources, era=self._present)
         self._running: dict[int, Feeder] = {}
         self._left: dict[str, float] = {}
         self._changed = asyncio.Event()
         self._looked_at = -BUSY_EVERY
-        self.duty = Duty("feeding", self._step)
+        self.duty: Duty = Duty("feeding", self._step)
 
     def _present(self) -> int | None:
         return self.era()
@@ -183,7 +183,7 @@ class Balancer:
         self._every = app.terms.lease_for.total_seconds() / 3
         self._given: dict[str, tuple[Sequence[int], float]] = {}
         """The workers to which shards of a subscription were last given, and when."""
-        self.duty = Duty("balancing", self._step, longest=self._every)
+        self.duty: Duty = Duty("balancing", self._step, longest=self._every)
 
     async def _step(self) -> float:
         for task, count in self._feeders.counts().items():

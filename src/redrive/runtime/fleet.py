@@ -41,7 +41,8 @@ class Fleet:
     """
 
     def __init__(self) -> None:
-        self.rank, self.size = 0, 1
+        self.rank: int = 0
+        self.size: int = 1
         self._again_at: datetime | None = None
 
     def see(self, own_id: int, workers: Iterable[WorkerRecord]) -> None:

@@ -27,7 +27,7 @@ class WorkerGroup:
     """
 
     def __init__(self, workers: Mapping[str, Worker]) -> None:
-        self.workers = dict(workers)
+        self.workers: dict[str, Worker] = dict(workers)
         if len(self.workers) > 1:
             together = Together()
             for worker in self.workers.values():

@@ -103,7 +103,7 @@ class WorkerHealth:
 
     def __init__(self, workers: Mapping[str, tuple[App, Worker]]) -> None:
         self._workers = {name: (StoreHealth(app), worker) for name, (app, worker) in workers.items()}
-        self.ticked_at = SystemClock.monotonic()
+        self.ticked_at: float = SystemClock.monotonic()
 
     def tick(self) -> None:
         """Record that the event loop of the worker works."""

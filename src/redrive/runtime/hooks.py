@@ -43,7 +43,7 @@ class HookRunner:
     """
 
     def __init__(self, hooks: Hooks) -> None:
-        self.resources = Resources()
+        self.resources: Resources = Resources()
         self._hooks = hooks
         self._found: dict[str, Any] = {}
         self._opened: list[tuple[Callable[..., Any], _Opened, contextvars.Context]] = []

@@ -30,7 +30,7 @@ class JobLayer:
     __slots__ = ("_at", "_policy", "name")
 
     def __init__(self, name: str, policy: Policy, at: datetime) -> None:
-        self.name = name
+        self.name: str = name
         self._policy = policy
         self._at = at
 

@@ -40,8 +40,8 @@ class MachineTurns:
         self._checked = False
         self._waiting = False
         #: True once a poll has found nothing to start.
-        self.quiet = False
-        self.duty = Duty("taking the turns of machines", self._step)
+        self.quiet: bool = False
+        self.duty: Duty = Duty("taking the turns of machines", self._step)
 
     def changed(self) -> None:
         """Poll again, because another process has changed the database."""

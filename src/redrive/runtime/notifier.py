@@ -39,12 +39,12 @@ class Notifier:
         self._idle = idle
         self._again = again
         self.lock_id: int | None = None
-        self.since = float("-inf")
+        self.since: float = float("-inf")
         self._app = app
         self._clock = clock
         self._changed = changed
         self._news: AsyncGenerator[None, None] | None = None
-        self.duty = Duty("watching", self._step, longest=LONGEST)
+        self.duty: Duty = Duty("watching", self._step, longest=LONGEST)
 
     async def open(self) -> None:
         """Start to watch; when this returns the lock is held. Raise `StoreError` if the database is unreachable."""

@@ -74,7 +74,7 @@ class Pruner:
         self._registration = registration
         self._rolled_up = float("-inf")
         self._whole_at = clock.monotonic() + FIRST_WHOLE
-        self.duty = Duty("pruning", self._step)
+        self.duty: Duty = Duty("pruning", self._step)
 
     async def _step(self) -> float:
         await self._app.store.arun(retention.declare(self._app.keeps()))

@@ -51,11 +51,11 @@ class WorkerRegistration:
         lease_for: timedelta | None = None,
         build: str | None = None,
     ) -> None:
-        self.id = 0
-        self.name = name or f"{socket.gethostname()}:{os.getpid()}"
-        self.excluded = None if excluded is None else tuple(excluded)
-        self.queues = None if queues is None else tuple(queues)
-        self.ends_at = float("-inf")
+        self.id: int = 0
+        self.name: str = name or f"{socket.gethostname()}:{os.getpid()}"
+        self.excluded: tuple[str, ...] | None = None if excluded is None else tuple(excluded)
+        self.queues: tuple[str, ...] | None = None if queues is None else tuple(queues)
+        self.ends_at: float = float("-inf")
         self.era: int | None = None
         self.gone: Callable[[], None] = lambda: None
         self.renewed: Callable[[], None] = lambda: None

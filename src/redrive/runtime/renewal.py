@@ -50,7 +50,7 @@ class Renewal:
         self._end = app.store.on_new_era(self._wake)
         registration.gone = self._gone
         self._wake()
-        self.duty = Duty("registering again", self._step, longest=LONGEST)
+        self.duty: Duty = Duty("registering again", self._step, longest=LONGEST)
 
     def close(self) -> None:
         """Follow no further change."""

@@ -49,8 +49,8 @@ class RunWakes:
         self._changed = asyncio.Event()
         self._looked_again = False
         #: True once a poll has found nothing to wake.
-        self.quiet = False
-        self.duty = Duty("waking runs", self._step)
+        self.quiet: bool = False
+        self.duty: Duty = Duty("waking runs", self._step)
 
     def changed(self) -> None:
         """Poll soon, because a transaction was committed."""

@@ -51,9 +51,9 @@ class Scheduler:
         self._fleet = fleet or Fleet()
         self._declared = False
         #: True once a poll has found nothing to start.
-        self.quiet = False
+        self.quiet: bool = False
         self._latest: datetime | None = None
-        self.duty = Duty("scheduling", self._step)
+        self.duty: Duty = Duty("scheduling", self._step)
 
     def again(self) -> None:
         """Declare the schedules again, because the database may have lost them."""

@@ -103,7 +103,7 @@ class Settler:
         self._lanes = asyncio.Semaphore(LANES)
         self._stopped: set[int] = set()
         """Leases of ended attempts with handlers that have stopped since; not written yet."""
-        self.duty = Duty("settling", self._step)
+        self.duty: Duty = Duty("settling", self._step)
 
     def put(self, ending: Ending) -> None:
         """Queue an ending to be written."""

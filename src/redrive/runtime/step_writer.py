@@ -71,7 +71,7 @@ class StepWriter:
         self._steps: list[_StepWrite] = []
         self._under_way: set[_StepWrite] = set()
         self._arrived = asyncio.Event()
-        self.duties = [Duty(NAME, self._step) for _ in range(WRITERS)]
+        self.duties: list[Duty] = [Duty(NAME, self._step) for _ in range(WRITERS)]
 
     def put(self, batch: StepBatch) -> asyncio.Future[StepsWritten]:
         """Queue rows of a running run, and return the future of the answer: written or lost.

@@ -237,7 +237,7 @@ class Reporter:
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._defects: str | None = None
-        self.duty = Duty("reporting", self._step)
+        self.duty: Duty = Duty("reporting", self._step)
 
     def failed(self, name: str, error: BaseException, failures: int) -> None:
         """Emit an event about a duty that failed so many times in a row. Safe to call from any thread."""

@@ -23,7 +23,7 @@ class Systemd:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         is_for_us = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         spans = environment.get("WATCHDOG_USEC", "")
-        self.watchdog = int(spans) / MICROSECONDS if spans.isdecimal() and is_for_us and address else None
+        self.watchdog: float | None = int(spans) / MICROSECONDS if spans.isdecimal() and is_for_us and address else None
 
     def notify(self, state: str) -> None:
         """Send a state, such as ``READY=1``. Without systemd, and if it does not listen, nothing happens."""

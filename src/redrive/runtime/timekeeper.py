@@ -28,7 +28,7 @@ class Timekeeper:
     def __init__(self, app: App) -> None:
         self._app = app
         self._known = _NONE
-        self.duty = Duty("checking the clock", self.look, shortest=LOOK)
+        self.duty: Duty = Duty("checking the clock", self.look, shortest=LOOK)
 
     async def look(self) -> float:
         """Compare the clock of this machine with the time of the database; return the seconds until the next time."""
@@ -70,7 +70,7 @@ class Checkpointer:
         self._app = app
         self._clock = clock
         self._warned = float("-inf")
-        self.duty = Duty("emptying the log of the database", self.look, shortest=EVERY)
+        self.duty: Duty = Duty("emptying the log of the database", self.look, shortest=EVERY)
 
     async def look(self) -> float:
         """Truncate the log if it is too large, and return the seconds until the next check."""

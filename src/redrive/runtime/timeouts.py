@@ -38,7 +38,7 @@ class Timeouts:
         self._app = app
         self._fleet = fleet or Fleet()
         self._counted = counted
-        self.duty = Duty("ending waits for answers", self.look, shortest=LOOK)
+        self.duty: Duty = Duty("ending waits for answers", self.look, shortest=LOOK)
 
     async def look(self) -> float:
         """End the attempts with a wait that is over, and expired jobs; return the seconds until the next poll."""

@@ -57,8 +57,8 @@ class PolicyClient:
 
     def __init__(self, policy: Policy, budget: Budget | None = None, breaker: BreakerSettings | None = None) -> None:
         self.policy = policy
-        self.ledger = Ledger() if budget is None else budget.open()
-        self.has_budget = budget is not None
+        self.ledger: Ledger = Ledger() if budget is None else budget.open()
+        self.has_budget: bool = budget is not None
         self._settings = breaker
         self._breaker = None if breaker is None else initial(breaker)
 

@@ -55,7 +55,7 @@ class Load:
     """Attempts by the slice of time, in seconds, in which they arrive."""
 
     def __init__(self, slice: float = 1.0) -> None:  # noqa: A002 - it is one
-        self.total = 0
+        self.total: int = 0
         self._slice = slice
         self._counts: Counter[int] = Counter()
 

@@ -171,8 +171,10 @@ class DrainWorker:
     def __init__(
         self, app: App, clock: VirtualClock, sample: Callable[[], float], resources: Mapping[str, Any]
     ) -> None:
-        self.registration = WorkerRegistration(app, concurrency=1, name="drain", lease_for=LEASE_FOR)
-        self.held = HeldRuns()
+        self.registration: WorkerRegistration = WorkerRegistration(
+            app, concurrency=1, name="drain", lease_for=LEASE_FOR
+        )
+        self.held: HeldRuns = HeldRuns()
         self._app = app
         self._clock = clock
         self._sample = sample

@@ -93,7 +93,7 @@ class Dashboard:
         self._session_cookie = _COOKIE if link is None else f"{_COOKIE}_{link.name}"
         self._sessions = Sessions(site.app, auth, self._session_cookie) if isinstance(auth, Users) else None
         self._hosts = None if hosts is None else frozenset(each.lower() for each in hosts)
-        self.pulse = Pulse(site.app, site.shared)
+        self.pulse: Pulse = Pulse(site.app, site.shared)
         self._streams = Streams()
         self._carrier = Carrier(site.app)
         self._throttle = Throttle()

@@ -77,7 +77,7 @@ class Dashboards:
     def __init__(self, dashboards: Mapping[str, Dashboard]) -> None:
         self._dashboards = dict(dashboards)
         self._first = next(iter(self._dashboards.values()))
-        self.paths = tuple(f"/{name}/" if name else "/" for name in self._dashboards)
+        self.paths: tuple[str, ...] = tuple(f"/{name}/" if name else "/" for name in self._dashboards)
 
     def stop(self) -> None:
         """End all streams, so that the server can stop."""

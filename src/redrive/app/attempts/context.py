@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any
 
@@ -372,7 +372,7 @@ class Pending:
     __slots__ = ("timeout",)
 
     def __init__(self, timeout: Duration) -> None:
-        self.timeout = parse_duration(timeout)
+        self.timeout: timedelta = parse_duration(timeout)
 
     def __repr__(self) -> str:
         return f"Pending({self.timeout!r})"

@@ -43,7 +43,7 @@ class Effects:
         self._added: list[Effect] | None = None
         self._closed = False
         #: True if a transaction of the handler has ended the attempt.
-        self.is_written = False
+        self.is_written: bool = False
         self.loans: tuple[StoreTransaction | None, AsyncStoreTransaction | None] = NO_LOANS
 
     def add(self, *effects: Effect) -> None:
@@ -63,7 +63,8 @@ class Effects:
 
         ``written`` is True if a transaction of the handler has ended the attempt.
         """
-        self._closed, self.is_written = True, written
+        self._closed = True
+        self.is_written = written
         return self.added
 
     def drop(self, count: int) -> None:

@@ -69,13 +69,14 @@ class AttemptHandle:
         """Start with the seconds ``soft_for`` from now until the handler should stop; ``era`` is that of the claim."""
         self.claim = claim
         #: The job and the lease that every write of the handler names.
-        self.job_id, self.lease_id = claim.id, claim.lease_id
+        self.job_id: int = claim.id
+        self.lease_id: int = claim.lease_id
         self.store = store
         self.now = now
         self.write = write
-        self.effects = effects or Effects()
+        self.effects: Effects = effects or Effects()
         self.lent = False
-        self.ended = False
+        self.ended: bool = False
         self.result: bytes | None = None
         self.settlement: Settlement | None = None
         self.forward: Callable[[Stop], None] | None = None

@@ -61,7 +61,7 @@ class TransitionHandle:
 
     def __init__(self, machine: MachineProtocol, state: str, key: str, *, data: object, effects: Effects) -> None:
         self.key = key
-        self.data = data
+        self.data: object = data
         self._machine = machine
         self._state = state
         self._effects = effects
@@ -129,7 +129,9 @@ class Delivery:
     def __init__(self, events: Sequence[Envelope], *, redelivered: bool, feed: FeedPlace | None = None) -> None:
         self.feed = feed
         self.committed = False
-        self.events = tuple(DeliveredEvent(each.id, each.key, each.at, each.type, each.version) for each in events)
+        self.events: tuple[DeliveredEvent, ...] = tuple(
+            DeliveredEvent(each.id, each.key, each.at, each.type, each.version) for each in events
+        )
         self.redelivered = redelivered
         self.out_of_order = False
         self.failed: dict[int, BaseException] = {}
@@ -173,7 +175,8 @@ class DeliveryHandle(AttemptHandle):
         assert delivery.feed is not None  # the caller has checked
         self._feed = delivery.feed
         self._delivery = delivery
-        self.job_id, self.lease_id = self._feed.lease.job_id, self._feed.lease.lease_id
+        self.job_id: int = self._feed.lease.job_id
+        self.lease_id: int = self._feed.lease.lease_id
 
     def settle(self, sample: float) -> Operation[Any]:
         """Return the operation that writes in the handler's transaction that its events are done."""

@@ -66,7 +66,7 @@ class FlowCall(Awaitable[R], Generic[R]):
 
     def __init__(self, conductor: ConductorProtocol, asked: OneCall) -> None:
         self._conductor = conductor
-        self.asked = asked
+        self.asked: OneCall = asked
         conductor.announce(self)
 
     def __await__(self) -> Generator[Any, Any, R]:

@@ -52,12 +52,12 @@ class Workflow(Task[P, R, C, ...], Generic[P, R, C]):
         max_steps: int = MAX_STEPS,
     ) -> None:
         super().__init__(app, name, function, options, traits=traits)
-        self.version = checked_count(version, f"workflow {name!r}: version")
-        self.max_steps = checked_count(max_steps, f"workflow {name!r}: max_steps")
-        self.warn_steps = min(WARN_STEPS, self.max_steps)
+        self.version: int = checked_count(version, f"workflow {name!r}: version")
+        self.max_steps: int = checked_count(max_steps, f"workflow {name!r}: max_steps")
+        self.warn_steps: int = min(WARN_STEPS, self.max_steps)
         #: The policy of steps that have none of their own.
-        self.step_policy = step_policy(steps, None, f"workflow {name!r}: steps")
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.step_policy: Policy = step_policy(steps, None, f"workflow {name!r}: steps")
+        self.is_async: bool = inspect.iscoroutinefunction(function)
         #: The workflows of this name, by version.
         self.versions: dict[int, Workflow[Any, Any, Any]] = {self.version: self}
 

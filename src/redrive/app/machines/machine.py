@@ -70,11 +70,11 @@ class Machine(MachineHandle):
         super().__init__(app, name)
         self.place = place
         self._states = MachineStates(name)
-        self.tasks = self._states.tasks
+        self.tasks: dict[str, StateTask] = self._states.tasks
         self._registry = registry
         self._declaration = declaration
         self._busy = member(Busy, "busy", busy)
-        self.codec = None if data is None else DataCodec(data, name)
+        self.codec: DataCodec | None = None if data is None else DataCodec(data, name)
 
     def __repr__(self) -> str:
         return f"<machine {self.name}: {', '.join(self.tasks) or 'no states'}>"
@@ -200,7 +200,8 @@ class Machine(MachineHandle):
 
     def adopted(self, app: AppProtocol, registry: MachineRegistrar) -> None:
         """Become a machine of an app; its states are adopted as tasks."""
-        self.app, self._registry = app, registry
+        self.app = app
+        self._registry = registry
 
     # ---------------------------------------------------------------- events
 

@@ -51,7 +51,7 @@ class Queue:
     """
 
     def __init__(self, app: AppProtocol, name: str) -> None:
-        self.name = checked_text(name, "the name of a queue")
+        self.name: str = checked_text(name, "the name of a queue")
         self._app = app
 
     def __repr__(self) -> str:

@@ -121,8 +121,8 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
     ) -> None:
         super().__init__(app, name, Signature(function, name, injected=self.injected), options)
         self.function = function
-        self.traits = traits or Traits()
-        self.returns = Returns(self.signature)
+        self.traits: Traits = traits or Traits()
+        self.returns: Returns = Returns(self.signature)
         #: The function as a plain call, and a step of a run, calls it.
         self.direct: Callable[Q, C] = function
         if self.traits.idempotent is False:

@@ -362,9 +362,9 @@ class Subscription(Task[Any, None, Any, Any], SubscriptionHandle):
         self._place = _Name(definition.topic, definition.name)
         self.topic = topic
         self.batch = batch
-        self.at_once = 1 if definition.ordering is topics.Order.STRICT else at_once
+        self.at_once: int = 1 if definition.ordering is topics.Order.STRICT else at_once
         self.definition = definition
-        self.signature = SubscriptionSignature(function, name, topic, batch=batch is not None)
+        self.signature: SubscriptionSignature = SubscriptionSignature(function, name, topic, batch=batch is not None)
         if definition.types is not None:
             self.signature.only(definition.types)
 

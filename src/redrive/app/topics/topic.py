@@ -74,9 +74,9 @@ class Topic(Generic[E]):
         self, app: AppProtocol, registry: Registrar, name: str, hint: object, *, version: int = 1, keep: Retention
     ) -> None:
         self.app = app
-        self.name = _checked_name(name, "the name of a topic")
+        self.name: str = _checked_name(name, "the name of a topic")
         self.hint = hint
-        self.version = checked_count(version, f"topic {name!r}: version")
+        self.version: int = checked_count(version, f"topic {name!r}: version")
         self.keep = keep
         self.subscriptions: dict[str, Subscription] = {}
         self.registry = registry

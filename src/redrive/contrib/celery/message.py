@@ -41,13 +41,13 @@ class Message:
         self.task, self._request = task, request
         self.clock: Clock = present_clock()
         #: The instant at which this object was made.
-        self.at = self.clock.now()
+        self.at: datetime = self.clock.now()
         self.args: tuple[Any, ...] = tuple(request.args or ())
         self.kwargs: Mapping[str, Any] = request.kwargs or {}
         self._headers: Mapping[str, Any] = request.headers or {}
-        self.past = Carried(History(1, self.at))
+        self.past: Carried = Carried(History(1, self.at))
         every = self._headers.get(CATCH)
-        self.every = None if every is None else timedelta(seconds=every)
+        self.every: timedelta | None = None if every is None else timedelta(seconds=every)
 
     def read(self) -> None:
         """Read what the message carries into ``past``.

@@ -46,7 +46,7 @@ class CouchbaseCalls:
     """
 
     def __init__(self, orchestrator: Orchestrator | None = None, *, profile: Profile = Profile.EXTENDED) -> None:
-        self.orchestrator = orchestrator or Orchestrator()
+        self.orchestrator: Orchestrator = orchestrator or Orchestrator()
         self.profile = profile
 
     async def kv(

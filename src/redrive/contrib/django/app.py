@@ -45,7 +45,7 @@ class DjangoApp(App):
         super().__init__(options.url, **options.app)  # type: ignore[arg-type] # from the settings: checked by App
         self.alias = alias
         self.options = options
-        self.finished = FinishedSignals(alias, functools.partial(results.find, self))
+        self.finished: FinishedSignals = FinishedSignals(alias, functools.partial(results.find, self))
         self._sources: dict[str, Any] = {}
         self._adopted = 0
 

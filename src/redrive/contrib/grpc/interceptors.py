@@ -68,7 +68,7 @@ class MethodPolicies:
         self._key: str | None = None
         # In the form of error details; empty if the target is a host name, which only grpcio resolves.
         found = _IPV4.fullmatch(target.rpartition("/")[2])
-        self.address = f"ipv4:{found[1]}" if found else ""
+        self.address: str = f"ipv4:{found[1]}" if found else ""
         if self._config is not None and self._config.throttling is not None:
             self._key = f"grpc {target}"
             budget(self._key, self._config.throttling)

@@ -70,7 +70,7 @@ class RefreshFields(models.Model):  # type: ignore[misc] # Django has no type in
         """Django's options; a ``Meta`` of the model inherits from this one."""
 
         abstract = True
-        indexes = refresh_indexes("%(app_label)s_%(class)s")
+        indexes: list[Any] = refresh_indexes("%(app_label)s_%(class)s")
 
     @property
     def refresh_state(self) -> RefreshState:

@@ -26,7 +26,7 @@ class Body:
         self._stream = stream
         self._rewind = _rewinder(stream)
         #: True if a part of it has been read.
-        self.begun = False
+        self.begun: bool = False
 
     @property
     def spent(self) -> bool:

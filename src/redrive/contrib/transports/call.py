@@ -42,8 +42,8 @@ class RequestCall:
     __slots__ = ("_headers", "_request", "body", "choice", "held", "name", "package", "terms")
 
     def __init__(self, package: Package, request: Request, terms: Terms, key: str | None) -> None:
-        self.package = package
-        self.terms = terms
+        self.package: Package = package
+        self.terms: Terms = terms
         self._request = request
         # The request itself is not changed.
         self._headers = request.headers
@@ -52,11 +52,11 @@ class RequestCall:
             self._headers[IDEMPOTENCY_KEY] = key
         #: What the policy says about answers; set by `plan`.
         self.choice = NOTHING
-        self.held = Held(package)
+        self.held: Held = Held(package)
         is_stream = not isinstance(request.stream, package.httpx.ByteStream)
         self.body = streams(package).body(request.stream) if is_stream else None
         #: Method and host, for messages, events and metrics.
-        self.name = f"{request.method} {request.url.host}"
+        self.name: str = f"{request.method} {request.url.host}"
 
     def plan(self, policy: Policy, own: OwnBudget) -> Plan:
         """Return the plan of the request under the policy of its transport, or under its own one."""
@@ -101,7 +101,7 @@ class RequestAttempt:
     def __init__(self, call: RequestCall, request: Request, *, sooner: float) -> None:
         self._call = call
         #: The copy that is sent.
-        self.request = request
+        self.request: Request = request
         self._given: dict[str, float | None] = request.extensions.get("timeout") or {}
         self._trace: Callable[..., Any] | None = request.extensions.get("trace")
         # Seconds by which the attempt ends before its deadline, or a tenth of the time if that is less.
@@ -109,7 +109,7 @@ class RequestAttempt:
         self._trail = Trail(call.package)
         self._deadline = deadline()
         #: The timeouts by phase, kept up to date.
-        self.timeout = dict(self._given)
+        self.timeout: dict[str, float | None] = dict(self._given)
         self._cut()
 
     def on_step(self, event: str, info: dict[str, Any]) -> Any:  # noqa: ANN401 - the result of the user's callback

@@ -38,8 +38,8 @@ class Package(Library):
         self.httpx: Any = import_module(name)
         self.name = name
         httpx = self.httpx
-        self.answers = httpx.HTTPStatusError
-        self.by_default = (httpx.TransportError, httpx.HTTPStatusError)
+        self.answers: type[BaseException] = httpx.HTTPStatusError
+        self.by_default: tuple[type[BaseException], ...] = (httpx.TransportError, httpx.HTTPStatusError)
         self._no_connection = (
             httpx.ConnectError,
             httpx.ConnectTimeout,
@@ -125,7 +125,9 @@ class Trail:
     def __init__(self, package: Package) -> None:
         self._package = package
         # True if httpcore has reported a step, has begun to write the request, has received the head of the answer.
-        self.reported = self.sent = self.answered = False
+        self.reported: bool = False
+        self.sent: bool = False
+        self.answered: bool = False
         # The number of the HTTP/2 stream.
         self.stream: int | None = None
 

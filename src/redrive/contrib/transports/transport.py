@@ -54,7 +54,7 @@ class Transport(Generic[RequestT, InnerT]):
         self.package.refuse_other(inner, f"{type(self).__name__}(): the inner transport")
         self._terms = Terms.of(self.package, statuses, methods)
         #: The policy as it was given, for ``with transport.policy.override(...):``.
-        self.policy = checked(policy, type(self).__name__, terms=self._terms, **self._can)
+        self.policy: Policy = checked(policy, type(self).__name__, terms=self._terms, **self._can)
         self._inner: Any = inner or self._usual()
         self._own = OwnBudget()
         self._key = idempotency_key

@@ -60,7 +60,7 @@ class Branch:
     def __init__(self, path: str, at: datetime, seed: str, parent: Branch | None = None) -> None:
         self.path = path
         self.position = 0
-        self.at = at
+        self.at: datetime = at
         self.wait: BranchWait | None = None
         self.joining = False
         self.parent = parent
@@ -205,7 +205,7 @@ class RunningStep:
         self._task = task
         self._before = task.cancelling()
         self._interrupted = False
-        self.repeatable = repeatable
+        self.repeatable: bool = repeatable
 
     def interrupt(self) -> None:
         """Cancel what the function awaits."""

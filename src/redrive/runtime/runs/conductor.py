@@ -34,7 +34,7 @@ from redrive.engine.lease import limit_of
 from redrive.engine.outcome import Held, Outcome, Parked
 from redrive.engine.records import Claim
 from redrive.engine.replay import Answer, Replay, StepRequest, describe_run
-from redrive.engine.runs import RunFlags, RunState, StepKind, StepRecord, is_named
+from redrive.engine.runs import RunFlags, RunRecord, RunState, StepKind, StepRecord, is_named
 from redrive.engine.steps import NewStep
 from redrive.errors import (
     BranchDropped,
@@ -66,7 +66,7 @@ CANCEL_SEEN = ":cancel-seen"
 # The part of the time limit of an attempt after which no further undo begins in it.
 _LATE = 0.1
 
-monotonic = SystemClock.monotonic
+monotonic: Callable[[], float] = SystemClock.monotonic
 
 StartThread: TypeAlias = Callable[[Callable[[], Any]], asyncio.Future[Any]]
 """Starts a function in a thread."""
@@ -119,6 +119,22 @@ class Conductor:
         patience: how long a body with named calls keeps its worker.
     """
 
+    claim: Claim
+    workflow: Workflow[Any, Any, Any]
+    run_record: RunRecord
+    app: App
+    functions: PolicyFunctions
+    recorder: Recorder
+    now_at: Callable[[], datetime]
+    inbox: Inbox
+    replay: Replay
+    undos: UndoList
+    calls: Callable[[Conductor], ConductorProtocol]
+    loop: asyncio.AbstractEventLoop
+    errors: RecordedErrors
+    flags: RunFlags
+    start_thread: StartThread | None
+    cut_off: Callable[[], bool]
     # The error of an operation that the body must not call.
     misused: FlowMisused | None = None
 
@@ -140,10 +156,10 @@ class Conductor:
         patience: Patience,
     ) -> None:
         self.claim, self.workflow, self.run_record = claim, workflow, state.run
-        self.seed = f"{state.run.workflow} {state.run.id} {state.run.epoch}"
+        self.seed: str = f"{state.run.workflow} {state.run.id} {state.run.epoch}"
         self.app, self.functions, self.recorder, self.now_at = app, functions, recorder, now
         self.inbox, self.replay = Inbox(state), Replay(state.run, state.steps)
-        self.receipts = Receipts(self.inbox)
+        self.receipts: Receipts = Receipts(self.inbox)
         self.undos, self.calls = undos, calls
         self.loop = asyncio.get_running_loop()
         self.errors, self.flags = RecordedErrors(), state.flags
@@ -155,8 +171,8 @@ class Conductor:
         #: Calls of the body that were not awaited yet.
         self.announced: set[FlowCall[Any]] = set()
         ends = {"lost": self._lose, "finished": self._finished}
-        self.writes = Writes(claim, workflow, state, recorder, now=now, flags=self._take, **ends)
-        self.waits = Waits(
+        self.writes: Writes = Writes(claim, workflow, state, recorder, now=now, flags=self._take, **ends)
+        self.waits: Waits = Waits(
             self.branches, self.writes, parked=self._parked, refresh=self._refresh, now=now, asleep=asleep
         )
         self._marks = {row.path.removeprefix(f"{CANCEL_MARK} ") for row in state.steps if row.kind is StepKind.CANCEL}

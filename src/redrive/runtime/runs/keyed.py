@@ -57,7 +57,7 @@ HELD_AFTER = 2.0
 #: Seconds for which the end of a pass waits for tasks that its body has left over.
 LEFT_FOR = 5.0
 
-monotonic = SystemClock.monotonic
+monotonic: Callable[[], float] = SystemClock.monotonic
 
 
 class _Queued(msgspec.Struct, eq=False):
@@ -130,7 +130,7 @@ class Keyed:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._over = False
         #: True if the body was ended because it was only to be replayed, and has asked for all that is recorded.
-        self.replayed = False
+        self.replayed: bool = False
         self._stir()
         self._watch()
 

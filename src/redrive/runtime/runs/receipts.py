@@ -17,7 +17,7 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from redrive.engine.runs import RunState, SignalRecord
+from redrive.engine.runs import ChildEnd, EmitRecord, RunState, SignalRecord
 from redrive.engine.steps import NewStep
 from redrive.runtime.runs.branches import Branch, Receipt
 from redrive.stores.operations.runs.steps import UNREAD, Arrivals
@@ -28,10 +28,10 @@ class Inbox:
 
     def __init__(self, state: RunState) -> None:
         self.signals: list[SignalRecord] = list(state.signals)
-        self.emits = {each.name: each for each in state.emits}
-        self.children = {each.job_id: each for each in state.children}
+        self.emits: dict[str, EmitRecord] = {each.name: each for each in state.emits}
+        self.children: dict[int, ChildEnd] = {each.job_id: each for each in state.children}
         #: True if the database may have more unread signals than were read.
-        self.is_partial = len(state.signals) >= UNREAD
+        self.is_partial: bool = len(state.signals) >= UNREAD
         # A signal that was received is still unread in the database until its row is written.
         self._seen = {each.id for each in state.signals}
 

@@ -97,7 +97,7 @@ class StoreRecorder:
         self._clock = clock
         self._in_thread = in_thread
         self.before: StepMark | None = None
-        self.gap = False
+        self.gap: bool = False
 
     async def record(
         self, ends: Sequence[StepEnd], values: bytes | None

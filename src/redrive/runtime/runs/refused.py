@@ -26,7 +26,7 @@ class BodyRefusal:
     __slots__ = ("_noted", "_thread", "branch")
 
     def __init__(self, branch: Branch, noted: Callable[[FlowMisused], None]) -> None:
-        self.branch = branch
+        self.branch: Branch = branch
         self._noted = noted
         self._thread = threading.get_ident()
 

@@ -40,7 +40,7 @@ from redrive.runtime.runs.conductor import Conductor
 from redrive.runtime.runs.writes import Ended
 from redrive.runtime.threads import outside_loop
 
-monotonic = SystemClock.monotonic
+monotonic: Callable[[], float] = SystemClock.monotonic
 
 # What the function of a step raises and is no failed try; an undo that exits must not stop the undos behind it.
 _ENDS = (FlowInterrupt, KeyboardInterrupt, SystemExit, GeneratorExit)

@@ -62,9 +62,9 @@ class Writes:
         self._claim, self._run, self._now, self._is_lost = claim, state.run, now, False
         self._on_lost, self._on_finished = lost, finished
         self._loop = asyncio.get_running_loop()
-        self.rows = PendingRows(state, workflow, recorder, flags=flags, lost=self._lose)
+        self.rows: PendingRows = PendingRows(state, workflow, recorder, flags=flags, lost=self._lose)
         #: The calls of child runs that have not ended, and whether each was dropped.
-        self.calling = {
+        self.calling: dict[str, bool] = {
             row.path: row.is_dropped
             for row in state.steps
             if row.kind is StepKind.CALL and (not row.is_final or row.outcome is StepOutcome.DROPPED)

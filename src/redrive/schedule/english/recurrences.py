@@ -27,7 +27,7 @@ class Recurrence:
 
     def __init__(self, whole: Pieces) -> None:
         self.whole = whole
-        self.parts = [Pieces()]
+        self.parts: list[Pieces] = [Pieces()]
         self.rules: list[RecurrenceRule] = []
         self.crons: list[CronExpression] = []
         self.times: list[datetime] = []

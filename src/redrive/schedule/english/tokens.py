@@ -161,7 +161,7 @@ class Reader:
 
     def __init__(self, line: TextLine) -> None:
         self.line = line
-        self.place = 0
+        self.place: int = 0
 
     @property
     def next(self) -> Token | None:

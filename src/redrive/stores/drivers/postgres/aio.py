@@ -109,12 +109,14 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no ty
     def __init__(self, protocol: Any, transport: asyncio.Transport, *args: object, **kwargs: object) -> None:  # noqa: ANN401 - asyncpg's own
         super().__init__(protocol, transport, *args, **kwargs)
         self.made = functools.partial(type(self), protocol, transport, *args, **kwargs)
-        self.over = self.is_changed = False
+        self.over: bool = False
+        self.is_changed: bool = False
         self.operations: set[str] = set()
-        self.servers = Servers()
-        self.address = Address("")
+        self.servers: Servers = Servers()
+        self.address: Address = Address("")
         self.turn = self.era = 0
-        self.limit, self.wanted_at = math.inf, 0.0
+        self.limit: float = math.inf
+        self.wanted_at: float = 0.0
         self.lost: str | None = None
         self._peer = transport.get_extra_info("peername")
         self._look_at: asyncio.TimerHandle | None = None

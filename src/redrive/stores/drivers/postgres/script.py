@@ -117,12 +117,12 @@ class Opening:
     """
 
     def __init__(self, asked: Operation[bool] | None, settings: PostgresSettings) -> None:
-        self.era = None if asked is None else asked.era
+        self.era: int | None = None if asked is None else asked.era
         text = handler_transaction(settings)
         self._steps = None if asked is None else asked.steps
         if self._steps is not None:
             text = f"{text}; {inlined(*composed(next(self._steps), settings.schema))}"
-        self.statement = Statement(text, counts=asked is not None)
+        self.statement: Statement = Statement(text, counts=asked is not None)
 
     def answer(self, rows: Rows) -> bool:
         """Return the answer of the operation; True if nothing was asked."""

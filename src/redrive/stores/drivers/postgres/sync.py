@@ -66,13 +66,13 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     """
 
     over = is_lent = False
-    patience = math.inf
-    until = math.inf
-    servers = Servers()
-    address = Address("")
+    patience: float = math.inf
+    until: float = math.inf
+    servers: Servers = Servers()
+    address: Address = Address("")
     turn = 0
     era = 0
-    limit = math.inf
+    limit: float = math.inf
 
     @property
     def is_read_only(self) -> bool:

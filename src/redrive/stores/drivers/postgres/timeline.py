@@ -36,8 +36,8 @@ class Timeline:
     """
 
     def __init__(self) -> None:
-        self.era = 0
-        self.server = SERVER
+        self.era: int = 0
+        self.server: str = SERVER
         self.listeners: list[Callable[[], None]] = []
         self.present: str | None = None
         self._lock = threading.Lock()

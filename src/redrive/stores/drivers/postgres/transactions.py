@@ -135,7 +135,7 @@ class PostgresTransaction:
     ) -> None:
         self.connection = connection
         connection.is_lent = True
-        self.is_current = True
+        self.is_current: bool = True
         self._settings = settings
         self._timeline = timeline
         # Called once, with the connection if it can be used again.
@@ -198,7 +198,7 @@ class AsyncPostgresTransaction:
         on_close: Callable[[aio.Connection | None], None],
     ) -> None:
         self.connection = connection
-        self.is_current = True
+        self.is_current: bool = True
         self._settings = settings
         self._timeline = timeline
         self._on_close = on_close

@@ -93,7 +93,7 @@ class AsyncSQLiteTransaction:
 
     def __init__(self, transaction: SQLiteTransaction, thread: ThreadPoolExecutor) -> None:
         self.connection = transaction.connection
-        self.is_current = transaction.is_current
+        self.is_current: bool = transaction.is_current
         self._transaction = transaction
         self._thread = thread
 
