@@ -21,7 +21,7 @@ MEMORY = $(shell test -w /dev/shm && test $$(df -Pk /dev/shm | awk 'END { print 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help venv compiled demo test test-all newest oldest again dates soak chaos failover crossings check lint types layers docstrings pages docs screenshots bench bench-backlog bench-peers format pins openapi wheel clean
+.PHONY: help venv compiled demo test test-all newest oldest again dates soak chaos failover crossings check lint types layers docstrings pages docs screenshots bench bench-backlog bench-peers format pins openapi wheel dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -214,6 +214,13 @@ openapi: $(VENV)/check.stamp ## write docs/reference/openapi.json anew, from the
 
 wheel: $(VENV)/demo.stamp ## build the wheel into dist/
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+# Both are built twice: the same source gives the same bytes.
+dist: $(BIN)/python ## build the sdist and the wheel of a release into dist/, and check them
+	@rm -rf dist build/dist && $(PYTHON) -m venv build/dist && build/dist/bin/python -m pip install --quiet build twine
+	@for each in dist build/dist/again; do build/dist/bin/python -m build --outdir $$each . >build/dist/log || { cat build/dist/log; exit 1; }; done
+	@for each in dist/*; do cmp $$each build/dist/again/$${each#dist/} || exit 1; done
+	build/dist/bin/twine check --strict dist/*
 
 clean: ## remove what was built, except .venv
 	rm -rf build dist docs/_build redrive-demo .coverage .coverage.*
