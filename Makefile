@@ -21,7 +21,7 @@ MEMORY = $(shell test -w /dev/shm && test $$(df -Pk /dev/shm | awk 'END { print 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help venv compiled demo test test-all newest oldest again dates soak chaos failover crossings check lint types layers docstrings pages docs screenshots bench bench-backlog bench-peers format pins openapi wheel dist clean
+.PHONY: help venv compiled demo test test-all newest oldest again dates soak chaos failover crossings check lint types layers docstrings pages docs docs-words screenshots bench bench-backlog bench-peers format pins openapi wheel dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -168,6 +168,9 @@ pages: $(VENV)/check.stamp
 
 docs: $(VENV)/check.stamp ## build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx -W -n --keep-going -b html docs docs/_build/html
+
+docs-words: ## count the words of the documentation, without code and what is looked up
+	@$(PYTHON) docs/words.py
 
 screenshots: $(VENV)/test.stamp ## make the pictures of the dashboard anew, into docs/screenshots; needs Chromium
 	$(BIN)/python docs/screenshots.py $(ARGS)
