@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["PAGE", "markdown", "slower", "written"]
 
-PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "performance.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "benchmarks.md"
 """Where the tables stand."""
 
 _START, _END = "<!-- {name}: made by python -m benchmarks.{part} --docs -->", "<!-- end -->"

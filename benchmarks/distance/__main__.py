@@ -30,7 +30,7 @@ __all__ = ["main", "measure"]
 RTTS = (0.0, 2.0, 20.0)
 """Milliseconds."""
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "use-postgresql.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "benchmarks.md"
 
 DATABASE = "distance"
 

@@ -10,7 +10,7 @@ from redrive.simulate import ScenarioResult
 
 __all__ = ["PAGE", "tables", "verdict", "written"]
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "quality.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "simulations.md"
 """Where the tables stand."""
 
 _START, _END = "<!-- {name}: made by python -m benchmarks.quality --docs -->", "<!-- end -->"

@@ -25,7 +25,7 @@ from redrive.stores.query import Statements
 
 Receiver: TypeAlias = Callable[[Sequence[OriginResult], datetime], Statements[Any]]
 
-# In the order in which their rows are locked; see the lock order in docs/explanation/architecture.md.
+# In the order in which their rows are locked; see the lock order in docs/reference/invariants.md.
 _RECEIVERS: Final[Mapping[Kind, Receiver]] = {
     Kind.REFRESH: finish.finish_all,
     Kind.MACHINE: transition_ends.finish_all,
