@@ -174,15 +174,23 @@ def test_one_dependency_has_an_upper_bound():
 
 def test_pages_with_commands_install_them():
     """Each page with a command of redrive names an installation that has the command."""
-    guides = (ROOT / "docs" / folder for folder in ("tutorial", "how-to", "operate"))
-    places = [
-        ROOT / "README.md",
-        ROOT / "docs" / "index.md",
-        *(each for guide in guides for each in guide.glob("*.md")),
-    ]
-    places += (ROOT / "examples").rglob("*.md")
-    typed = re.compile(r"^\$ (?:python (?:-m |manage.py ))?redrive [a-z]|`redrive worker \w", re.MULTILINE)
-    installed = re.compile(r"pip install .*\[[a-z,]*\b(?:all|cli|web)\b[a-z,]*\]")
-    texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in places}
+    guides = (each for folder in ("tutorial", "how-to", "operate") for each in (ROOT / "docs" / folder).glob("*.md"))
+    whole = [ROOT / "README.md", ROOT / "docs" / "index.md", *(ROOT / "examples").rglob("*.md")]
+    typed = re.compile(r"^[12]?\$ (?:python (?:-m |manage.py ))?redrive [a-z]|`redrive worker \w", re.MULTILINE)
+    extra = re.compile(r"extras? (?:`[a-z]+`,? (?:and )?)*`(?:all|cli|web)`[^.]*\{doc\}`/install`")
+    command = re.compile(r"pip install .*\[[a-z,]*\b(?:all|cli|web)\b[a-z,]*\]")
+    found = [(path, extra) for path in guides] + [(path, command) for path in whole]
 
-    assert [] == [name for name, text in texts.items() if typed.search(text) and not installed.search(text)]
+    assert [] == [
+        path.relative_to(ROOT).as_posix()
+        for path, installed in found
+        if typed.search(path.read_text()) and not installed.search(path.read_text())
+    ]
+
+
+def test_one_page_says_how_to_install():
+    """The others name extras, and link to it; the guide of a deploy installs the wheel that it has built."""
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts and "adr" not in path.parts]
+    own = re.compile(r"pip install .*redrive")
+
+    assert {"install.md", "deploy.md"} == {path.name for path in pages if own.search(path.read_text())}
