@@ -138,6 +138,26 @@ def test_each_page_is_in_the_index():
     assert [] == [name(folder) for folder in folders if not (folder / "index.md").exists()]
 
 
+# What new users asked, and did not find in a minute: a part of each question.
+ASKED = (
+    "invoice", "one workflow from another", "body of a workflow", "effect", "on a file", "old code", "failed run",
+    "backoff with jitter", "client, the function or the job", "loss of the database", "several machines", "a job cost",
+)  # fmt: skip
+
+
+def test_each_question_leads_to_its_answer():
+    """The first page names the page of questions, and each of them has a link to a heading that exists."""
+    page = (DOCS / "questions.md").read_text()
+    rows = re.findall(r"^\| ([A-Z].*\?) \| \[(.*)\]\(([\w/-]+\.md)(?:#([\w-]+))?\) \|$", page, re.MULTILINE)
+
+    assert "{doc}`questions`" in (DOCS / "index.md").read_text()
+    assert len(rows) == page.count("\n| ") - len(["the head", "the line"])
+    assert [] == [word for word in ASKED if not any(word in question for question, *_ in rows)]
+    for _, heading, target, anchor in rows:
+        headings = re.findall(r"^#{1,3} (.*)$", (DOCS / target).read_text(), re.MULTILINE)
+        assert heading in (headings if anchor else headings[:1])
+
+
 def test_decisions_have_all_their_sections():
     """Each decision record has a status, a context, a decision, consequences and alternatives with reasons."""
     needed = {"Status", "Context", "Decision", "Consequences", "Alternatives considered"}
