@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import runpy
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +137,11 @@ def test_each_page_is_in_the_index():
     folders = {page.parent for page in DOCS.rglob("*.md") if "_build" not in page.parts}
 
     assert [] == [name(folder) for folder in folders if not (folder / "index.md").exists()]
+
+
+def test_the_documentation_can_be_read():
+    """It has at most 60,000 words, the reference and the records of decisions not counted."""
+    assert runpy.run_path(str(DOCS / "words.py"))["by_folder"]().total() <= 60_000
 
 
 # What new users asked, and did not find in a minute: a part of each question.
