@@ -477,3 +477,12 @@ def test_crons_without_the_arguments_of_the_task_are_refused(market: ModuleType,
 
     assert (2, "redrive: tell: the arguments do not match") == (text.status, text.err[:41])
     assert () == market.app.schedules.select()
+
+
+def test_a_cron_in_intervals_with_jitter_is_shown(market: ModuleType, shown: Callable[..., str]):
+    """The pattern, the jitter, and the start of each of the next occurrences are printed."""
+    shown("create", "often", "every 90 minutes", "tell", "--arguments", '{"tenant": 7}', "--jitter", "20m")
+    lines = shown("show", "often").splitlines()
+
+    assert "when: every 90 minutes in UTC, each up to 20m later" in lines
+    assert 5 == sum("   starts 20" in line for line in lines)

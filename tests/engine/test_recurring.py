@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -134,6 +134,56 @@ def test_a_cron_that_cannot_occur_is_refused():
     assert CRON is CRON.checked()
     with pytest.raises(ScheduleError):
         replace(CRON, pattern="61 * * * *").checked()
+
+
+JITTERED = replace(CRON, pattern="every 90 minutes", jitter=timedelta(minutes=30))
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_the_jitter_of_an_occurrence_is_bounded_and_the_same_in_every_process(occurs_at: datetime):
+    """A job is due at its occurrence or later by less than the jitter."""
+    start = JITTERED.starts_at(occurs_at)
+
+    assert occurs_at <= start < occurs_at + JITTERED.jitter
+    assert start == read("nightly", Kind.CRON, JITTERED.document).starts_at(occurs_at)  # type: ignore[union-attr]
+    assert occurs_at == CRON.starts_at(occurs_at)
+
+
+def test_the_jitter_spreads_the_occurrences_and_the_crons():
+    """The starts of one cron fill the jitter, and another cron starts at other instants."""
+    occurrences = [T0 + number * timedelta(minutes=90) for number in range(400)]
+    own = [JITTERED.starts_at(each) - each for each in occurrences]
+    other = [replace(JITTERED, name="other").starts_at(each) - each for each in occurrences]
+
+    assert all(150 < sum(each < half for each in own) < 250 for half in [timedelta(minutes=15)])
+    assert min(own) < timedelta(minutes=1)
+    assert timedelta(minutes=29) < max(own)
+    assert not {*own} & {*other}
+
+
+def test_the_jitter_of_a_known_occurrence_does_not_change():
+    """The delay is a part of what several versions of redrive have to agree on."""
+    assert timedelta(minutes=4, seconds=29, microseconds=189611) == JITTERED.starts_at(T0) - T0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "minutes", "is_valid"),
+    [
+        ("every 90 minutes", 89, True),
+        ("every 90 minutes", 90, False),
+        ("*/5 9 * * *", 5, False),
+        ("0 0 12 1 1 * 2027", 900, True),
+    ],
+)
+def test_the_jitter_is_shorter_than_the_time_between_two_occurrences(pattern: str, minutes: int, is_valid: bool):
+    """Otherwise the job of an occurrence could start after the next occurrence."""
+    definition = replace(CRON, pattern=pattern, jitter=timedelta(minutes=minutes))
+
+    if is_valid:
+        assert definition == definition.checked()
+    else:
+        with pytest.raises(ScheduleError, match=r"jitter=.*: two occurrences are only .* apart"):
+            definition.checked()
 
 
 def test_a_policy_is_read_once():

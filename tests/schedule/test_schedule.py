@@ -12,6 +12,7 @@ from dateutil import rrule as dateutil
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from redrive.engine.recurring import read_pattern
 from redrive.errors import ScheduleError
 from redrive.schedule import CronExpression, Gap, RecurrenceRule, RefreshPolicy, Schedule
 from redrive.schedule.failing import _of_hour, occurrence
@@ -533,3 +534,68 @@ def test_text_is_no_time(given: dict[str, object]):
     """Values that are not datetimes are refused by name, with a correct example."""
     with pytest.raises(ScheduleError, match="is not a datetime: write datetime"):
         Schedule(crons=(CronExpression.parse("0 3 * * *"),), **given)
+
+
+# ------------------------------------------------------------------------------------------------ intervals in English
+
+
+@pytest.mark.parametrize(
+    ("text", "tz", "step"),
+    [
+        ("every 90 minutes", "UTC", timedelta(minutes=90)),
+        ("every 90 minutes", "Europe/Kyiv", timedelta(minutes=90)),
+        (" Every 36 hours", "Europe/Kyiv", timedelta(hours=36)),
+        ("every 36 hours at :15", "America/New_York", timedelta(hours=36)),
+        ("every 90 seconds", "Europe/Kyiv", timedelta(seconds=90)),
+    ],
+)
+def test_intervals_are_elapsed_time_from_a_fixed_instant(text: str, tz: str, step: timedelta):
+    """The occurrences of a year have the same distance, and are the same from wherever one begins."""
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    schedule = read_pattern(text, tz)
+    listed = first(schedule, int(timedelta(days=330) / step), begin)
+
+    assert {step} == {after - before for before, after in itertools.pairwise(listed)}
+    assert all(first(read_pattern(text, tz), 1, each - timedelta(minutes=1))[0] <= each for each in listed[:50])
+    assert listed[7] == first(schedule, 1, listed[6] + timedelta.resolution)[0]
+
+
+def test_days_in_english_keep_their_time_of_day():
+    """Every three days at 9 is 9 on the wall clock, also after a clock change."""
+    listed = first(read_pattern("every 3 days at 9 AM", "Europe/Kyiv"), 100, datetime(2026, 1, 1, tzinfo=UTC))
+
+    assert {9} == {each.astimezone(ZoneInfo("Europe/Kyiv")).hour for each in listed}
+    assert {7, 6} == {each.hour for each in listed}
+
+
+def test_intervals_can_have_a_start_of_their_own():
+    """A start in the text is the first occurrence, on the clock of the time zone."""
+    schedule = read_pattern("every 36 hours starting 2026-01-01", "Europe/Kyiv")
+
+    assert [datetime(2025, 12, 31, 22, tzinfo=UTC), datetime(2026, 1, 2, 10, tzinfo=UTC)] == first(schedule, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("every 90 minutes in UTC", '"in UTC" (line 1, column 18) is given by an option; write tz="Europe/Kyiv"'),
+        ("every 90 minutes. Retry 3 times every 5 minutes", "is not about when it occurs"),
+        ("every 90 minutes. Spread starts over 10 minutes", "is not about when it occurs"),
+        ("every 90 minutes. On the first failure, retry after 5 minutes", "is not about when it occurs"),
+        ("every 90 penguins", "not understood"),
+        ("every", "not understood"),
+        ("every day at 3", "it could be in the morning or in the evening"),
+    ],
+)
+def test_a_cron_in_english_has_only_its_recurrence(text: str, why: str):
+    """Anything else in the text is an error that names the words."""
+    with pytest.raises(ScheduleError) as error:
+        read_pattern(text, "Europe/Kyiv")
+
+    assert why in str(error.value)
+
+
+def test_an_unknown_time_zone_of_an_interval_is_refused():
+    """The time zone is checked as that of a cron expression."""
+    with pytest.raises(ScheduleError, match="Europe/Kiew"):
+        read_pattern("every 90 minutes", "Europe/Kiew")

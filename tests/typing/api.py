@@ -277,7 +277,15 @@ async def durable() -> None:
 # --- crons ------------------------------------------------------------------------------------------------------------
 
 
-@app.cron("*/5 * * * *", tz="Europe/Kyiv", retry="3 1s", overlap="queue", catch_up="none", window=timedelta(hours=1))
+@app.cron(
+    "*/5 * * * *",
+    tz="Europe/Kyiv",
+    retry="3 1s",
+    overlap="queue",
+    catch_up="none",
+    window=timedelta(hours=1),
+    jitter="2m",
+)
 def nightly(ctx: redrive.Context) -> None:
     """Know the occurrence."""
     assert_type(ctx.occurs_at, datetime | None)

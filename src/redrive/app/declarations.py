@@ -240,6 +240,7 @@ class Declarations:
         overlap: Literal["skip", "queue", "cancel", "allow"] = "skip",
         catch_up: Literal["one", "all", "none"] = "one",
         window: Duration = "1d",
+        jitter: Duration = 0,
         queue: str = "default",
         timeout: Duration | None = None,
         name: str | None = None,
@@ -248,14 +249,16 @@ class Declarations:
         soft_timeout: Duration | None = None,
         keep_for: Duration | None = None,
     ) -> decorators.CronDecorator:
-        """Register a function that runs at the occurrences of a cron expression.
+        """Register a function that runs at the occurrences of a cron expression, or in intervals.
 
         Each occurrence makes one job with retries of its own, with any number of workers. The worker that started
         last declares the crons of its code; crons that its code no longer has do not occur.
 
         Args:
             pattern: ``"*/5 * * * *"``; six fields begin with seconds, seven end with years; ``@daily`` and similar
-                names; FTL's ``30s``, ``12h``, ``Mon``. The reference describes the fields.
+                names; FTL's ``30s``, ``12h``, ``Mon``. The reference describes the fields. Or English that begins with
+                "every", such as ``every 90 minutes`` or ``every 2 weeks on Monday at 9 AM``; its intervals are counted
+                from the midnight that began 1 January 2001, and hours, minutes and seconds are elapsed time.
             arguments: the arguments of each job, by name; without it the function takes none but a `Context`.
             tz: the time zone of the pattern, such as ``Europe/Kyiv``. A time that does not exist occurs at the first
                 instant after the gap; a time that exists twice occurs once.
@@ -266,6 +269,9 @@ class Declarations:
             catch_up: which of the occurrences start that were missed while no worker ran: the last (``"one"``), all
                 within ``window`` (``"all"``; only with ``overlap="allow"``), or none (``"none"``).
             window: a ``timedelta``, seconds, or text.
+            jitter: each job starts later than its occurrence by a span below this, a ``timedelta``, seconds, or text.
+                The span is computed from the name and the occurrence, so every process computes the same one, and crons
+                of the same time do not start together. It is shorter than the time between two occurrences.
             queue: the queue of its jobs.
             timeout: the time limit of an attempt; by default an hour.
             name: unique in the app; by default the name of the function.
@@ -275,7 +281,8 @@ class Declarations:
             keep_for: as for `task`.
 
         Raises:
-            ScheduleError: the pattern or the time zone cannot be read, or the pattern never occurs.
+            ScheduleError: the pattern or the time zone cannot be read, the pattern never occurs, or the jitter is too
+                long.
             PolicyError: the directive cannot be read.
             TaskDefinitionError: the name is taken or has a slash, the function takes other arguments or returns
                 something, or there is no pattern.
@@ -300,6 +307,7 @@ class Declarations:
                 overlap=how,
                 catch_up=late,
                 window=window,
+                jitter=jitter,
                 arguments=arguments,
             )
 

@@ -75,7 +75,7 @@ def _check_known(app: App, name: str) -> None:
 def create(
     app: Target,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new cron.")],
-    when: Annotated[str, typer.Argument(metavar="WHEN", help='Its pattern, for example "30 3 * * *".')],
+    when: Annotated[str, typer.Argument(metavar="WHEN", help='Its pattern: "30 3 * * *", "every 90 minutes".')],
     task: Annotated[str, typer.Argument(metavar="TASK", help="Name of the task of its jobs.")],
     *,
     arguments: Annotated[
@@ -86,6 +86,7 @@ def create(
     overlap: Annotated[str, typer.Option(help="While a job of it runs: skip, queue, cancel or allow.")] = "skip",
     catch_up: Annotated[str, typer.Option(help="Of missed occurrences, start one, all or none.")] = "one",
     window: Annotated[str, typer.Option(help="How far back all missed ones are started.")] = "1d",
+    jitter: Annotated[str, typer.Option(help="Start each job later by up to that.")] = "0s",
     queue: Annotated[str | None, typer.Option(help="Another queue than that of the task.")] = None,
     priority: Annotated[int | None, typer.Option(help="Smaller runs first.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Change an existing cron of this name.")] = False,
@@ -108,6 +109,7 @@ def create(
         overlap=overlap,
         catch_up=catch_up,
         window=window,
+        jitter=jitter,
         queue=queue,
         priority=priority,
         replace=replace,

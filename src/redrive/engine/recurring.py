@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from datetime import datetime, timedelta
+import itertools
+import re
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
@@ -20,6 +22,14 @@ from redrive.engine.origin import Kind
 from redrive.errors import ConfigurationError, ScheduleError
 from redrive.policy import format_duration
 from redrive.schedule import RefreshPolicy, Schedule
+from redrive.schedule.timezone import zone
+
+# The beginning of a pattern in English.
+_EVERY = re.compile(r"\s*every\b", re.IGNORECASE)
+
+# The occurrences that are compared with the jitter, and the instant from which they are listed.
+_COMPARED = 100
+_EPOCH = datetime(2001, 1, 1, tzinfo=UTC)
 
 
 class Overlap(StrEnum):
@@ -80,6 +90,7 @@ class CronDefinition(msgspec.Struct, frozen=True):
     catch_up: CatchUp
     window: timedelta  # how far back missed occurrences are started
     job: JobTemplate
+    jitter: timedelta = timedelta(0)  # the largest delay of a job after its occurrence
 
     @property
     def started_late(self) -> str:
@@ -89,12 +100,29 @@ class CronDefinition(msgspec.Struct, frozen=True):
     @property
     def schedule(self) -> Schedule:
         """Return the schedule of the occurrences."""
-        return _schedule(self.pattern, self.tz)
+        return read_pattern(self.pattern, self.tz)
 
     def checked(self) -> CronDefinition:
-        """Return itself; raise `ScheduleError` if the pattern or the time zone is not valid."""
-        _ = self.schedule
+        """Return itself; raise `ScheduleError` if the pattern or the time zone is not valid, or the jitter too long."""
+        instants = itertools.islice(self.schedule.since(_EPOCH), _COMPARED if self.jitter else 0)
+        shortest = min((after - before for before, after in itertools.pairwise(instants)), default=None)
+        if shortest is not None and self.jitter >= shortest:
+            raise ScheduleError(
+                f"jitter={format_duration(self.jitter)}: two occurrences are only {format_duration(shortest)} apart, "
+                "and a job must start before the next occurrence"
+            )
         return self
+
+    def starts_at(self, occurs_at: datetime) -> datetime:
+        """Return when the job of an occurrence is due: later by less than the jitter.
+
+        The delay is computed from the name of the cron and the occurrence, so every process computes the same one.
+        """
+        if not self.jitter:
+            return occurs_at
+        digest = hashlib.sha256(f"{self.name}\n{occurs_at.astimezone(UTC).isoformat()}".encode()).digest()
+        share = int.from_bytes(digest[:8])
+        return occurs_at + self.jitter // timedelta.resolution * share // 2**64 * timedelta.resolution
 
     @property
     def timing(self) -> str:
@@ -105,7 +133,15 @@ class CronDefinition(msgspec.Struct, frozen=True):
     def document(self) -> str:
         """Return the JSON for the database."""
         return _json(
-            _CronDocument(self.pattern, self.tz, self.overlap, self.catch_up, self.window, _template_document(self.job))
+            _CronDocument(
+                self.pattern,
+                self.tz,
+                self.overlap,
+                self.catch_up,
+                self.window,
+                _template_document(self.job),
+                self.jitter,
+            )
         )
 
 
@@ -185,6 +221,7 @@ class _CronDocument(msgspec.Struct):
     catch_up: CatchUp
     window: timedelta
     job: _TemplateDocument
+    jitter: timedelta = timedelta(0)
 
 
 class _RefreshDocument(msgspec.Struct):
@@ -209,7 +246,7 @@ def _decoded(name: str, kind: Kind, document: str) -> Definition:
     if kind is Kind.CRON:
         cron = msgspec.json.decode(document, type=_CronDocument)
         definition = CronDefinition(
-            name, cron.pattern, cron.tz, cron.overlap, cron.catch_up, cron.window, _template(cron.job)
+            name, cron.pattern, cron.tz, cron.overlap, cron.catch_up, cron.window, _template(cron.job), cron.jitter
         )
         return definition.checked()
     kept = msgspec.json.decode(document, type=_RefreshDocument)
@@ -257,8 +294,21 @@ def _json(document: _CronDocument | _RefreshDocument) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _schedule(pattern: str, tz: str) -> Schedule:
-    return Schedule.cron(pattern, tz=tz)
+def read_pattern(pattern: str, tz: str) -> Schedule:
+    """Return the schedule of a pattern: English if it begins with "every", and otherwise a cron expression.
+
+    Intervals in English, such as ``every 90 minutes``, are counted from the default start of a `Schedule`, so a restart
+    or a deployment changes nothing. Those of hours, minutes and seconds are elapsed time, also when clocks are changed;
+    days and longer ones keep their time of day.
+
+    Raises:
+        ScheduleError: the pattern or the time zone is not valid.
+    """
+    if _EVERY.match(pattern) is None:
+        return Schedule.cron(pattern, tz=tz)
+    from redrive.schedule.english import read
+
+    return read.recurrence(pattern, zone(tz).key)
 
 
 # ``timing`` is a digest of the part that determines the times. If a deployment changes it, planned times are computed

@@ -41,7 +41,7 @@ class Calendar(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         tz: the time zone of the days; by default that of the cron.
         zones: time zones to choose from.
-        words: the pattern in words.
+        words: a cron expression in words; None for another pattern.
         cut: True if the week has more decided occurrences than are shown, the latest 1,000.
         before: the parameter ``week`` of the week before, and ``after`` that of the next one.
     """

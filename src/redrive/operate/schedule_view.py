@@ -18,6 +18,7 @@ from redrive.engine.items import TrackedItem
 from redrive.engine.origin import Kind
 from redrive.engine.recurring import CronDefinition, Definition, RefreshDefinition, ScheduleRecord
 from redrive.errors import IllegalMove, ScheduleNotFound
+from redrive.policy import format_duration
 from redrive.schedule import RefreshOutcome, RefreshPolicy
 from redrive.stores.operations import schedules
 from redrive.stores.operations.refresh.items import MoveResult
@@ -57,15 +58,17 @@ class ScheduleView(msgspec.Struct, frozen=True):
         if self.definition is None:
             return "declared by a newer redrive"
         if isinstance(self.definition, CronDefinition):
-            return f"{self.definition.pattern} in {self.definition.tz}"
+            jitter = self.definition.jitter
+            later = f", each up to {format_duration(jitter)} later" if jitter else ""
+            return f"{self.definition.pattern} in {self.definition.tz}{later}"
         return str(self.definition.policy).splitlines()[0]
 
     @property
     def words(self) -> str | None:
-        """The pattern of a cron in words; None for a refresh, because its policy consists of words."""
+        """A cron expression in words; None for other schedules, because they consist of words."""
         if not isinstance(self.definition, CronDefinition):
             return None
-        return "; ".join(each.words for each in self.definition.schedule.crons)
+        return "; ".join(each.words for each in self.definition.schedule.crons) or None
 
     @property
     def remarks(self) -> tuple[str, ...]:

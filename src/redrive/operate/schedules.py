@@ -95,7 +95,7 @@ class NewCron(Form, frozen=True, gc=False):
 
     Attributes:
         name: unique among the schedules.
-        when: its pattern, such as ``30 3 * * *``.
+        when: its pattern, such as ``30 3 * * *`` or ``every 90 minutes``.
         task: the name of the task of its jobs.
         arguments: of each job, by name.
         tz: the time zone of the pattern.
@@ -103,6 +103,7 @@ class NewCron(Form, frozen=True, gc=False):
         overlap: what an occurrence does while a job of the cron runs.
         catch_up: the missed occurrences that are started.
         window: how far back all missed ones are started.
+        jitter: the largest delay of a job after its occurrence.
         queue: another queue than that of the task.
         priority: a smaller one runs first.
         replace: True to change an existing cron of this name.
@@ -117,6 +118,7 @@ class NewCron(Form, frozen=True, gc=False):
     overlap: Literal["skip", "queue", "cancel", "allow"] | None = None
     catch_up: Literal["one", "all", "none"] | None = None
     window: str | None = None
+    jitter: str | None = None
     queue: str | None = None
     priority: int | None = None
     replace: bool = False
@@ -203,7 +205,7 @@ class ScheduleLine(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         kind: cron or refresh.
         when: its pattern with the time zone, or the first sentence of its policy.
-        words: the pattern in words; None for a refresh.
+        words: a cron expression in words; None for other schedules, which consist of words.
         due_at: when its next occurrence or item is due; None if nothing is planned, or it is paused.
         paused_by: who has paused it.
         next: the next occurrences of a cron; of a paused one as if it were resumed now.
@@ -257,6 +259,7 @@ class CronPage(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="cro
         catch_up: which missed occurrences are started; for ``all`` the span is named.
         jobs: what it enqueues, and their policy.
         tz: the time zone of its pattern.
+        starts: when the jobs of the next occurrences are due, in the order of these: later by the jitter.
         skips: the occurrences that the present pause has skipped so far; None if it is not paused.
         past: the decided occurrences, the latest first.
         latest: those of which the outcomes are summed up, at most 60.
@@ -274,6 +277,7 @@ class CronPage(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="cro
     catch_up: str | None
     jobs: str | None
     tz: str
+    starts: tuple[datetime, ...]
     skips: Count | None
     past: tuple[OccurrenceLine, ...]
     latest: tuple[OccurrenceLine, ...]
@@ -486,14 +490,16 @@ def _cron(site: Site, seen: ScheduleView, request: Request, at: datetime) -> Pro
         decided = yield schedules.outcomes([seen.name], before=end, most=outcomes.MOST)
     documents = yield from _documents((*latest[:SUMMED], *found[:limit]))
     past, went = (tuple(went_lines(site, each, documents)) for each in (found[:limit], latest[:SUMMED]))
+    head = line(seen, at, AHEAD, went)
     data = CronPage(
         at=at,
-        line=line(seen, at, AHEAD, went),
+        line=head,
         declared_at=None if seen.row is None else seen.row.declared_at,
         overlap=None if cron is None else cron.overlap.value,
         catch_up=None if cron is None else cron.started_late,
         jobs=None if cron is None else cron.job.described,
         tz="UTC" if cron is None else cron.tz,
+        starts=() if cron is None else tuple(map(cron.starts_at, head.next)),
         skips=None if cron is None else _skips(seen, cron, at),
         past=past,
         latest=went,
@@ -639,7 +645,7 @@ def create(site: Site, request: Request) -> Procedure[Moved]:
     """Create a cron that is not in the code; all workers start it."""
     form = request.form
     name, when, task = (form.get(each, "") for each in ("name", "when", "task"))
-    times = {"tz": "UTC", "overlap": "skip", "catch_up": "one", "window": "1d"}
+    times = {"tz": "UTC", "overlap": "skip", "catch_up": "one", "window": "1d", "jitter": "0s"}
     times |= {each: form[each] for each in times if form.get(each)}
     job: dict[str, Any] = {"arguments": read_json(request, "arguments", dict), "priority": read_priority(request)}
     job |= {each: form.get(each) or None for each in ("retry", "queue")}

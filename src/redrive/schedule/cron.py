@@ -199,7 +199,7 @@ def _written_out(text: str) -> str:
     bare = text.strip()
     if bare.startswith("@"):
         if bare.lower() not in _NAMED:
-            raise _wrong(text, f"of these names there are {', '.join(_NAMED)}")
+            raise _wrong(text, f'of these names there are {", ".join(_NAMED)}; an interval is "every 90 minutes"')
         return _NAMED[bare.lower()]
     if bare.upper() in _DAYS:
         return f"0 0 * * {bare}"
@@ -240,10 +240,8 @@ def _check_steps(text: str, parts: list[str]) -> None:
 
 
 def _in_english(step: int, unit: str | None) -> str:
-    """Return the end of an error about a step that is too long, or not positive, for a cron expression."""
-    if unit is None or not step:
-        return ""
-    return f'; a schedule in English has longer steps, such as "every {step} {unit}"'
+    """Return the form in English of a step that is too long for a cron expression."""
+    return "" if unit is None or not step else f'; write "every {step} {unit}"'
 
 
 def _stepped_day(term: str) -> str:

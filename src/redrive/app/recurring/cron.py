@@ -45,6 +45,7 @@ class Cron(ScheduledTask[P, R, C, Q], Generic[P, R, C, Q]):
         overlap: Overlap,
         catch_up: CatchUp,
         window: Any,
+        jitter: Any,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(app, name, function, options, traits=traits)
@@ -52,7 +53,7 @@ class Cron(ScheduledTask[P, R, C, Q], Generic[P, R, C, Q]):
         self._arguments = arguments
         made = JobTemplate(name, options.queue, options.priority, options.policy)
         self._definition = cron_definition(
-            name, pattern, made, tz=tz, overlap=overlap, catch_up=catch_up, window=window
+            name, pattern, made, tz=tz, overlap=overlap, catch_up=catch_up, window=window, jitter=jitter
         )
 
     @property

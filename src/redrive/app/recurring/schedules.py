@@ -78,6 +78,7 @@ class Schedules:
         overlap: Literal["skip", "queue", "cancel", "allow"] = "skip",
         catch_up: Literal["one", "all", "none"] = "one",
         window: Duration = "1d",
+        jitter: Duration = 0,
         queue: str | None = None,
         priority: int | None = None,
         replace: bool = False,
@@ -99,6 +100,7 @@ class Schedules:
             overlap: as for `redrive.App.cron`.
             catch_up: as for `redrive.App.cron`.
             window: as for `redrive.App.cron`: a ``timedelta``, seconds, or text.
+            jitter: likewise.
             queue: the queue of its jobs, by default that of the task.
             priority: that of its jobs, by default that of the task.
             replace: True to give an existing cron of this name these values. It keeps its next occurrence if the
@@ -110,12 +112,13 @@ class Schedules:
 
         Raises:
             ScheduleError: the name is declared by the code or has a slash, a cron of this name has other values, the
-                pattern or the time zone cannot be read, the pattern never occurs again, or the task is a refresh.
+                pattern or the time zone cannot be read, the pattern never occurs again, the jitter is too long, or the
+                task is a refresh.
             PayloadError: the arguments do not match the task.
             ConfigurationError: another value is not valid.
         """
         job = {"arguments": arguments, "retry": retry, "queue": queue, "priority": priority}
-        times = {"tz": tz, "overlap": overlap, "catch_up": catch_up, "window": window}
+        times = {"tz": tz, "overlap": overlap, "catch_up": catch_up, "window": window, "jitter": jitter}
         return self._app.store.run(self.creating(name, when, task, job, times, replace=replace, actor=actor))
 
     async def acreate(
@@ -130,6 +133,7 @@ class Schedules:
         overlap: Literal["skip", "queue", "cancel", "allow"] = "skip",
         catch_up: Literal["one", "all", "none"] = "one",
         window: Duration = "1d",
+        jitter: Duration = 0,
         queue: str | None = None,
         priority: int | None = None,
         replace: bool = False,
@@ -137,7 +141,7 @@ class Schedules:
     ) -> ScheduleRecord:
         """Create a cron at run time; see `create`."""
         job = {"arguments": arguments, "retry": retry, "queue": queue, "priority": priority}
-        times = {"tz": tz, "overlap": overlap, "catch_up": catch_up, "window": window}
+        times = {"tz": tz, "overlap": overlap, "catch_up": catch_up, "window": window, "jitter": jitter}
         return await self._app.store.arun(self.creating(name, when, task, job, times, replace=replace, actor=actor))
 
     def _template(
@@ -283,12 +287,14 @@ def cron_definition(
     overlap: Overlap,
     catch_up: CatchUp,
     window: Any,
+    jitter: Any,
 ) -> CronDefinition:
     """Return the definition of a cron, checked."""
     if not isinstance(pattern, str):
         raise ScheduleError(f'cron {name!r}: a pattern is a text such as "*/5 * * * *", got {pattern!r}')
     try:
-        definition = CronDefinition(name, pattern, tz, overlap, catch_up, parse_duration(window), made).checked()
+        spans = parse_duration(window), made, parse_duration(jitter)
+        definition = CronDefinition(name, pattern, tz, overlap, catch_up, *spans).checked()
     except ConfigurationError as error:
         raise ScheduleError(f"cron {name!r}: {error}") from error
     if catch_up is CatchUp.ALL and overlap is not Overlap.ALLOW:

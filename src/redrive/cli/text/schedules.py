@@ -80,13 +80,14 @@ def _items(each: ScheduleLine, counts: Mapping[str, Counts]) -> str:
 
 def _cron(view: CronPage) -> Iterator[str]:
     line = view.line
-    yield f"when: {line.when}, {line.words}"
+    yield f"when: {line.when}" + (f", {line.words}" if line.words else "")
     yield f"overlap: {view.overlap}, catch-up: {view.catch_up}"
     yield f"jobs: {view.jobs}"
     yield f"next: {_instant(line.due_at)}"
     place = zone(view.tz)
-    for each in line.next[:AHEAD]:
-        yield f"  {utc(each)}   {each.astimezone(place):%a %Y-%m-%d %H:%M:%S %Z}"
+    for each, start in list(zip(line.next, view.starts, strict=False))[:AHEAD]:
+        later = "" if start == each else f"   starts {utc(start)}"
+        yield f"  {utc(each)}   {each.astimezone(place):%a %Y-%m-%d %H:%M:%S %Z}{later}"
 
 
 def _refresh(view: RefreshPage) -> Iterator[str]:

@@ -11,14 +11,17 @@ import msgspec
 from redrive.errors import ScheduleSyntaxError
 from redrive.schedule.english.clauses import START, Before, clause, lost_after, nested
 from redrive.schedule.english.failures import Numbered
-from redrive.schedule.english.notes import Header, Pieces
-from redrive.schedule.english.tokens import Reader, TextLine, lines
+from redrive.schedule.english.notes import Header, Pieces, wrong
+from redrive.schedule.english.tokens import Place, Reader, TextLine, lines
 from redrive.schedule.english.whole import Whole
+from redrive.schedule.schedule import Schedule
 
 P = TypeVar("P")
 
 _LINKS = (", and then", ", and", ", but", ", then", "and then", "and", "but", "then", ",", ", plus")
 _NOT_LINKED = ("then every",)
+# The pieces of a text that is a recurrence and nothing more.
+_WHEN = frozenset({"schedule", "start", "until", "gap", "business"})
 
 
 class Understood(msgspec.Struct, Generic[P], frozen=True):
@@ -40,6 +43,28 @@ def parse(text: str, make: Callable[..., P], *, start: datetime | None = None) -
 
 def understand(text: str, make: Callable[..., P], *, start: datetime | None = None) -> Understood[P]:
     """Parse a refresh policy, and return the name of what it refreshes with it."""
+    notes, numbered, last = _pieces(text)
+    policy = Whole(notes, numbered, last).build(make, start)
+    return Understood(policy, notes.get("subject"), "task" in notes, tuple(notes.remarks))
+
+
+def recurrence(text: str, tz: str) -> Schedule:
+    """Parse a recurrence, such as ``every 90 minutes``, in a time zone; see `redrive.engine.recurring`."""
+    notes, numbered, last = _pieces(text)
+    other = next((each for each in notes if each not in _WHEN), None)
+    if other == "tz":
+        wrong(notes.place("tz"), f"{notes.place('tz')} is given by an option", 'tz="Europe/Kyiv"')
+    if other is not None or numbered.places:
+        place = next(iter(numbered.places.values())) if other is None else notes.place(other)
+        wrong(place, f"{place} is not about when it occurs", "every 90 minutes", "every 36 hours")
+    notes.put("tz", tz, Place(tz, last.number, 1))
+    found = Whole(notes, numbered, last).schedule(None)
+    assert found is not None  # a text without a schedule has other pieces, or is not understood
+    return found
+
+
+def _pieces(text: str) -> tuple[Pieces, Numbered, TextLine]:
+    """Read the sentences of a text; also return its last line."""
     found = lines(text)
     if not found:
         raise ScheduleSyntaxError.at("not understood: there is nothing; write when it is refreshed", 1, 1)
@@ -49,8 +74,7 @@ def understand(text: str, make: Callable[..., P], *, start: datetime | None = No
         if header is not None and line.indent <= header.line.indent:
             header = None
         header = _read(line, notes, numbered, header)
-    policy = Whole(notes, numbered, found[-1]).build(make, start)
-    return Understood(policy, notes.get("subject"), "task" in notes, tuple(notes.remarks))
+    return notes, numbered, found[-1]
 
 
 def _read(line: TextLine, notes: Pieces, numbered: Numbered, header: Header | None) -> Header | None:

@@ -30,13 +30,7 @@ class Whole:
 
     def build(self, make: Callable[..., P], start: datetime | None) -> P:
         """Return the policy; raise `ScheduleSyntaxError` if its pieces contradict each other."""
-        notes = self._notes
-        schedule: Schedule | None = None
-        if "schedule" in notes:
-            self._check_task()
-            schedule = complete(notes.get("schedule"), notes, start)
-        else:
-            self._check_schedule()
+        notes, schedule = self._notes, self.schedule(start)
         delays = self._kept(self._limited(self._delays()), schedule)
         self._check_heading(delays)
         exhausted = self._ending(schedule, delays)
@@ -50,6 +44,14 @@ class Whole:
             on_give_up=tuple(notes.get("actions", ())),
             **{name: value for name, value in given.items() if value is not None},
         )
+
+    def schedule(self, start: datetime | None) -> Schedule | None:
+        """Return when it is refreshed; None if the text has no schedule."""
+        if "schedule" not in self._notes:
+            self._check_schedule()
+            return None
+        self._check_task()
+        return complete(self._notes.get("schedule"), self._notes, start)
 
     def _at(self, *names: str) -> Place:
         return self._notes.place(*names) if any(each in self._notes for each in names) else self._place

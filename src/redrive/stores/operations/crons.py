@@ -168,7 +168,16 @@ def _job(cron: CronDefinition, occurrence: Occurrence) -> NewJob:
     made = cron.job
     origin = of_cron(cron.name, occurrence.occurs_at)
     arguments = made.payload.encode()
-    return NewJob(made.task, made.queue, made.priority, arguments, made.policy, origin=origin, search=made.search)
+    return NewJob(
+        made.task,
+        made.queue,
+        made.priority,
+        arguments,
+        made.policy,
+        due_at=cron.starts_at(occurrence.occurs_at) if cron.jitter else None,
+        origin=origin,
+        search=made.search,
+    )
 
 
 @wakes
@@ -180,11 +189,11 @@ def trigger(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> 
     """
     at = yield from instant(now)
     row = yield from lock(name)
-    cron = _cron(row, "name its key")
+    immediate = replace(_cron(row, "name its key"), jitter=timedelta(0))
     # A planned occurrence at this instant stays planned.
     for step in itertools.count(row.next_at == at):
         due = DueOccurrence(at + step * timedelta.resolution, OccurrenceDecision.STARTED, f"triggered by {actor}")
-        _, done = yield from _apply(row, cron, [due], at)
+        _, done = yield from _apply(row, immediate, [due], at)
         # None if an occurrence at this instant exists.
         if done:
             yield from record(at, actor, "trigger", schedule=name, ids=[done[0].job_id])

@@ -130,6 +130,84 @@ def test_the_last_occurrence_of_a_cron_with_an_end_is_fired(clockwork: Clockwork
     assert () == clockwork.fire()
 
 
+JITTER = 20 * MINUTE
+
+
+def test_the_job_of_an_occurrence_with_jitter_is_due_later(clockwork: Clockwork):
+    """The occurrence is decided at its time; the job waits until the start that every process computes."""
+    definition = cron(jitter=JITTER)
+    clockwork.declare(definition)
+    clockwork.until(HALF)
+    (fired,) = clockwork.fire()
+    (job,) = clockwork.jobs()
+    early = clockwork.store.claim()
+    clockwork.until(definition.starts_at(HALF))
+
+    assert (HALF, definition.starts_at(HALF)) == (fired.occurs_at, job.scheduled_at)
+    assert HALF < definition.starts_at(HALF) < HALF + JITTER
+    assert ((), job.id) == (early, clockwork.store.take().id)
+    assert HALF + HOUR == clockwork.schedule().next_at
+
+
+def test_an_occurrence_with_jitter_that_is_late_starts_at_once(clockwork: Clockwork):
+    """After an outage longer than the jitter the last occurrence starts now, and a backfill likewise."""
+    clockwork.declare(cron(jitter=JITTER))
+    clockwork.until(HALF + 3 * HOUR + JITTER)
+    clockwork.fire()
+    clockwork.backfill(HALF, HALF + HOUR)
+
+    assert [clockwork.now] * 3 == [job.scheduled_at for job in clockwork.jobs()]
+
+
+def test_a_trigger_has_no_jitter(clockwork: Clockwork):
+    """An operator who starts a cron starts it now."""
+    clockwork.declare(cron(jitter=JITTER))
+    clockwork.do(crons.trigger("nightly", now=clockwork.now))
+
+    assert [clockwork.now] == [job.scheduled_at for job in clockwork.jobs()]
+
+
+@pytest.mark.parametrize(
+    ("overlap", "expected"), [(Overlap.SKIP, SKIPPED), (Overlap.QUEUE, QUEUED), (Overlap.CANCEL, STARTED)]
+)
+def test_a_job_that_waits_for_its_jitter_has_not_ended(clockwork: Clockwork, overlap: Overlap, expected: object):
+    """An occurrence that the clock brings before the job of the one before has started overlaps with that job."""
+    definition = cron(overlap=overlap, jitter=JITTER)
+    clockwork.declare(definition)
+    clockwork.until(HALF)
+    clockwork.fire()
+    first = clockwork.store.now
+    clockwork.declare(replace(definition, pattern="31 * * * *"))
+    clockwork.until(first + MINUTE)
+
+    assert [(first + MINUTE, expected)] == clockwork.fired()
+
+
+def test_a_deployment_keeps_the_occurrences_of_an_interval(clockwork: Clockwork):
+    """Every 90 minutes is counted from a fixed instant, whenever and however often workers declare it."""
+    definition = cron("every 90 minutes")
+    planned = []
+    for minute in range(0, 180, 7):
+        clockwork.until(T0 + minute * MINUTE)
+        clockwork.fire() if minute else None
+        clockwork.declare(definition)
+        planned.append(clockwork.schedule().next_at)
+
+    assert [T0, T0 + 90 * MINUTE, T0 + 180 * MINUTE] == sorted({each for each in planned if each is not None})
+
+
+@pytest.mark.parametrize("round_", range(3))
+def test_concurrent_workers_with_jitter_start_one_job(shared: Harness, round_: int):
+    """Several schedulers that fire at once create one job, at the instant on which they agree."""
+    clockwork = Clockwork(shared)
+    definition = cron(jitter=JITTER, name="nightly")
+    clockwork.declare(definition)
+    clockwork.until(HALF)
+    shared.at_once([crons.fire("nightly", now=HALF) for _ in range(4)])
+
+    assert [definition.starts_at(HALF)] == [job.scheduled_at for job in clockwork.jobs()]
+
+
 @pytest.mark.parametrize("round_", range(3))
 def test_concurrent_workers_fire_an_occurrence_once(shared: Harness, round_: int):
     """Two workers that fire at the same instant create one job in total."""
