@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from redrive.engine.items import Disabled
     from redrive.engine.machine import FailedTransition
     from redrive.engine.records import Filter
+    from redrive.engine.topics import DeadLetter
     from redrive.errors import Cancel, CancelRequested, GiveUp, RedriveError, RetryAfter, Snooze, SoftTimeout
     from redrive.policy import Backoff, Policy, Rule
     from redrive.retrying import (
@@ -55,6 +56,7 @@ __all__ = [
     "CatchRequest",
     "Context",
     "Cron",
+    "DeadLetter",
     "Deferred",
     "Disabled",
     "FailedTransition",
@@ -104,6 +106,7 @@ _HOMES = {
     "CatchRequest": "redrive.app.tasks.catch",
     "Context": "redrive.app.attempts.context",
     "Cron": "redrive.app.recurring.cron",
+    "DeadLetter": "redrive.engine.topics",
     "Deferred": "redrive.retrying",
     "Disabled": "redrive.engine.items",
     "FailedTransition": "redrive.engine.machine",

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from redrive import App, Context, Filter, Tasks
+from redrive import App, CatchRequest, Context, DeadLetter, Filter, Tasks
 from redrive.app.attempts.origins import Delivery
 from redrive.engine.topics import Envelope
 from redrive.errors import ConfigurationError, PayloadError, RedriveError, TaskDefinitionError
@@ -45,6 +46,10 @@ def print_event(n: int) -> None:
     """Do nothing."""
 
 
+def mend(request: CatchRequest[Paid]) -> None:
+    """Do nothing."""
+
+
 def subscribing(**options: Any) -> Callable[[App], object]:
     """Return a function that subscribes with these options."""
 
@@ -65,7 +70,29 @@ WRONG: dict[str, tuple[Callable[[App], object], str]] = {
     "bytes": (lambda app: app.topic("pay", Paid, keep_bytes=-1), "keep_bytes must be a whole number above zero"),
     "unions": (lambda app: app.topic("pay", list[int] | list[str]), "two of its types are called 'list'"),
     "order": (subscribing(order="odd"), "subscription 'pay.log': order is one of 'strict', 'key', 'none', got 'odd'"),
-    "dead": (subscribing(dead="stop"), "dead is one of 'continue', 'hold', got 'stop'"),
+    "dead": (subscribing(dead="stop"), "dead is one of 'continue', 'hold', 'topic:...', got 'stop'"),
+    "dead topic": (
+        lambda app: [subscribing(dead="topic:gone")(app), app.check()],
+        "there is no such topic: declare app",
+    ),
+    "dead name": (subscribing(dead="topic:a/b"), "the topic in dead= must not contain any of / # @, got 'a/b'"),
+    "dead type": (
+        lambda app: [app.topic("bad", Refunded), subscribing(dead="topic:bad")(app), app.check()],
+        "that has events of Refunded: declare app.topic('bad', redrive.DeadLetter)",
+    ),
+    "dead itself": (
+        lambda app: [app.topic("bad", DeadLetter).subscribe("log", dead="topic:bad")(lambda letter: None), app.check()],
+        "dead events would go in a circle, from the topic 'bad' to 'bad'",
+    ),
+    "dead catch": (
+        lambda app: [
+            app.topic("bad", DeadLetter),
+            app.task(name="mend")(mend),
+            subscribing(dead="topic:bad", retry="1 1s catch mend")(app),
+            app.check(),
+        ],
+        "subscription 'pay.log' has a catch task, which gets its dead events",
+    ),
     "strict": (subscribing(at_once=3), "leave out at_once= and shards="),
     "held": (subscribing(order="none", dead="hold"), "with order='none' no event waits for another"),
     "feeder": (
@@ -314,3 +341,28 @@ def test_a_redriven_event_is_marked_in_its_context(app: App):
     assert [(1, False, False), (1, False, True), (2, False, False)] == seen[:3]
     assert {(1, True, True), (0, False, False)} == set(seen[3:])
     assert ["out of order"] == [tag for job in app.jobs.select(Filter(task="pay.log")) for tag in app.job(job.id).tags]
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite:///{}/jobs.db"])
+def test_dead_events_are_handled_by_subscriptions_of_their_topic(url: str, tmp_path: Path):
+    """A typed letter has the event as the first topic has it."""
+    seen: list[DeadLetter[Paid]] = []
+    app = App(url.format(tmp_path), clock=VirtualClock())
+    pay, bad = app.topic("pay", Paid), app.topic("bad", DeadLetter[Paid])
+
+    @pay.subscribe("log", retry="2 1s", order="key", dead="topic:bad")
+    def log(paid: Paid) -> None:
+        if paid.n == 2:
+            raise ValueError("no such account")
+
+    @bad.subscribe("tell", order="key")
+    def tell(letter: DeadLetter[Paid]) -> None:
+        seen.append(letter)
+
+    pay.publish_many([Paid(1), Paid(2), Paid(3)], key=lambda each: "k")
+    drain(app)
+    app.close()
+
+    assert [(Paid(2), "k", 3, "builtins.ValueError", "no such account")] == [
+        (each.event, each.key, each.attempts, each.error_type, each.error) for each in seen
+    ]

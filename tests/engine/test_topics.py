@@ -19,6 +19,7 @@ from redrive.engine.topics import (
     SubscriptionRecord,
     TopicEvent,
     Window,
+    circle,
     delivered_event,
     feeder_name,
     line_of,
@@ -405,3 +406,18 @@ def test_every_event_is_started_once(given_: list[tuple[str | None, bool]], orde
 
     assert [number for number, (_, wanted) in enumerate(given_, 1) if wanted] == sorted(started)
     assert len(given_) == window.at_id
+
+
+@pytest.mark.parametrize(
+    ("letters", "expected"),
+    [
+        ([], ()),
+        ([("a", "b"), ("b", "c"), ("a", "c"), ("d", "b"), ("b", "e"), ("e", "c")], ()),
+        ([("a", "a")], ("a", "a")),
+        ([("a", "b"), ("b", "c"), ("c", "b")], ("b", "c", "b")),
+        ([("z", "a"), ("b", "z"), ("a", "b"), ("a", "c")], ("a", "b", "z", "a")),
+    ],
+)
+def test_a_circle_of_topics_is_found(letters: list[tuple[str, str]], expected: tuple[str, ...]):
+    """Dead events that come back to their topic have the way there as a result."""
+    assert expected == circle(letters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from redrive.app.topics.subscription import pack
 from redrive.engine.origin import of_topic
 from redrive.engine.records import Claim
 from redrive.engine.topics import Dead, NewTopicEvent, Order, TopicEvent, line_of
@@ -18,16 +19,22 @@ POLICY = new().policy
 
 
 class Reader:
-    """A subscription of the topic ``pay`` with one worker, driven by hand."""
+    """A subscription ``log`` of a topic with one worker, driven by hand."""
 
     def __init__(
-        self, store: Harness, order: Order = Order.STRICT, *, worker: int | None = None, **changes: object
+        self,
+        store: Harness,
+        order: Order = Order.STRICT,
+        *,
+        topic: str = "pay",
+        worker: int | None = None,
+        **changes: object,
     ) -> None:
         fields = {"dead": Dead.CONTINUE, "types": None, "shards": 1, "start": "beginning", "policy": POLICY}
-        self.store = store
-        self.definition = SubscriptionDefinition("pay", "log", order, **{**fields, **changes})
+        self.store, self.topic = store, topic
+        self.definition = SubscriptionDefinition(topic, "log", order, **{**fields, **changes})
         store.do(subscriptions.declare([self.definition], now=store.now))
-        self.claims = store.claimed(10, tasks=["pay.log.feeder"], worker=worker).claims
+        self.claims = store.claimed(10, tasks=[f"{topic}.log.feeder"], worker=worker).claims
         self.attach(self.claims[0])
 
     def attach(self, claim: Claim) -> None:
@@ -51,14 +58,14 @@ class Reader:
 
     def job(self, event: TopicEvent, outcome: object = None) -> Diverted:
         """Return an event that becomes a job."""
-        job = new("pay.log", queue="pay.log")
-        partition, origin = line_of(self.record.ordering, event), of_topic("pay", "log", event.id)
+        job = new(f"{self.topic}.log", queue=f"{self.topic}.log", payload=pack((event,)))
+        partition, origin = line_of(self.record.ordering, event), of_topic(self.topic, "log", event.id)
         return Diverted(msgspec.structs.replace(job, partition=partition, origin=origin), outcome)
 
     @property
     def status(self) -> SubscriptionStatus:
         """Return the status."""
-        return self.store.do(lag.status("pay", "log", now=self.store.now))[0]
+        return self.store.do(lag.status(self.topic, "log", now=self.store.now))[0]
 
 
 def publish(store: Harness, *payloads: int, key: str | None = None, type_: str = "P") -> None:

@@ -212,3 +212,28 @@ def test_wrong_forms_change_nothing(app: redrive.App, client: Operator, form: di
     assert status == response.status_code
     assert len(response.json()["detail"]) > 10
     assert () == tuple(app.database.audit())
+
+
+def test_pages_say_where_dead_events_go():
+    """The subscription, and the job of a dead event, name the topic to which it is published."""
+    app = redrive.App("memory://", clock=VirtualClock())
+    orders = app.topic("orders", int)
+    app.topic("failed", redrive.DeadLetter[int])
+
+    @orders.subscribe("index", retry="0", dead="topic:failed")
+    def index(order: int) -> None:
+        """Fail for good."""
+        raise ValueError("cannot index")
+
+    app.open()
+    orders.publish(7)
+    drain(app, within=0)
+    client = Operator(app)
+    shown = client.get(f"/api/v1{PLACE}").json()
+    job = client.get(f"/api/v1/jobs/{shown['dead'][0]['job_id']}").text
+    page = client.get(PLACE).text
+    app.close()
+
+    assert "topic:failed" == shown["after_dead"]
+    assert ", published to the topic failed" in job
+    assert "topic:failed</a>" in page

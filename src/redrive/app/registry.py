@@ -25,12 +25,15 @@ from redrive.app.tasks.task import Executor, Task, Traits
 from redrive.app.topics.subscription import Subscription
 from redrive.app.topics.topic import Retention, Topic
 from redrive.clock import SystemClock
+from redrive.engine import topics
 from redrive.engine.frozen import freeze
 from redrive.engine.lease import limit_of
+from redrive.engine.topics import DeadLetter
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.policy.fields import span
 from redrive.schedule import Schedule
+from redrive.stores.operations.topics.subscriptions import in_circle
 from redrive.stores.urls import cleared
 
 if TYPE_CHECKING:
@@ -323,7 +326,29 @@ class Registry:
                     f"a task is called {task.feeder!r}, which is the name of the feeder of the subscription "
                     f"{task.name!r}: give the task another name"
                 )
+        self._check_letters()
         self._checked = len(self.tasks)
+
+    def _check_letters(self) -> None:
+        """Check that the topics for dead events exist, and that no dead event would come back."""
+        found = [each for each in self.tasks.values() if isinstance(each, Subscription)]
+        letters = [(each, name) for each in found if (name := each.definition.dead_topic) is not None]
+        for each, name in letters:
+            topic = self.topics.get(name)
+            if topic is None or DeadLetter.__name__ not in topic.types:
+                has = "there is no such topic" if topic is None else f"that has events of {', '.join(topic.types)}"
+                raise errors.TaskDefinitionError(
+                    f"subscription {each.name!r} publishes dead events to the topic {name!r}, but {has}: declare "
+                    f"app.topic({name!r}, redrive.DeadLetter)"
+                )
+            if each.policy.catch is not None:
+                raise errors.TaskDefinitionError(
+                    f"subscription {each.name!r} has a catch task, which gets its dead events: leave out "
+                    f"dead='topic:{name}' or catch"
+                )
+        circle = topics.circle((each.definition.topic, name) for each, name in letters)
+        if circle:
+            raise in_circle(circle)
 
     def check_policy(self, policy: Policy, signature: Signature) -> None:
         """Check that the catch task of a policy exists and fits; see `redrive.App.check_policy`."""

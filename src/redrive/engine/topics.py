@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from itertools import takewhile
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -29,6 +29,8 @@ import msgspec
 from redrive.engine.lifecycle import State
 from redrive.engine.origin import Effect, Origin
 from redrive.engine.records import Hold
+
+E = TypeVar("E")
 
 
 class Order(StrEnum):
@@ -50,6 +52,9 @@ class Dead(StrEnum):
     HOLD = "hold"
     """They wait until the dead event is redriven or skipped."""
 
+
+#: The beginning of the name of a topic for dead events, in ``dead=``.
+TO_TOPIC: Final = "topic:"
 
 #: The events that a feeder delivers at once, by default, unless the order is strict.
 AT_ONCE: Final = 10
@@ -118,6 +123,43 @@ class Envelope(msgspec.Struct, frozen=True):
     event: msgspec.Raw
 
 
+class DeadLetter(msgspec.Struct, Generic[E], frozen=True, gc=False):
+    """An event that a subscription could not handle, as its topic for dead events has it.
+
+    A subscription with ``dead="topic:failed"`` publishes it to ``app.topic("failed", redrive.DeadLetter[Paid])``, under
+    the key of the event.
+
+    Attributes:
+        topic: the topic of the event.
+        subscription: the subscription of that topic that could not handle it.
+        id: of the event in its topic; unique in the database.
+        key: of the event.
+        type: the name of its type.
+        version: the version of the topic's types under which it was published.
+        at: when it was published.
+        event: the event itself, as it was published; without ``[...]`` it is data as JSON has it.
+        job_id: the job of the delivery, which can be redriven; a further death is a further letter.
+        attempts: executions of the handler.
+        reason: of the last failure, one upper-case word, such as ``TIMEOUT``.
+        error_type: the qualified name of the last exception, such as ``builtins.ValueError``.
+        error: the text of the last error.
+    """
+
+    topic: str
+    subscription: str
+    id: int
+    key: str | None
+    type: str
+    version: int
+    at: datetime
+    event: E
+    job_id: int
+    attempts: int
+    reason: str | None = None
+    error_type: str | None = None
+    error: str | None = None
+
+
 class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False):
     """A subscription.
 
@@ -125,6 +167,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False):
         types: the names of the types that it takes; None means all.
         behind: events that were deleted by force before it had read them.
         reshard: the number of shards that it will have as soon as the present ones have ended.
+        dead_topic: where dead events are published, as `DeadLetter`.
     """
 
     topic: str
@@ -137,6 +180,12 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False):
     paused_at: datetime | None
     behind: int
     reshard: int | None
+    dead_topic: str | None = None
+
+    @property
+    def after_dead(self) -> str:
+        """The effect of a dead event: ``continue``, ``hold``, or the topic to which it is published."""
+        return self.dead.value if self.dead_topic is None else f"{TO_TOPIC}{self.dead_topic}"
 
     @property
     def task(self) -> str:
@@ -213,6 +262,28 @@ class DeliveryRecord(msgspec.Struct, frozen=True, gc=False):
     def event_id(self) -> int:
         """The id of the event."""
         return int(self.origin.rpartition("#")[2])
+
+
+def circle(letters: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return topics of which the dead events would come back to the first one; empty if there are none.
+
+    Args:
+        letters: the topic of each subscription that publishes its dead events, and the topic to which it does.
+    """
+    following: dict[str, set[str]] = {}
+    for topic, dead_topic in letters:
+        following.setdefault(topic, set()).add(dead_topic)
+    for first in sorted(following):
+        paths: list[tuple[str, ...]] = [(first,)]
+        seen: set[str] = set()
+        while paths:
+            path = paths.pop()
+            for each in sorted(following.get(path[-1], set()) - seen):
+                if each == first:
+                    return (*path, first)
+                seen.add(each)
+                paths.append((*path, each))
+    return ()
 
 
 def task_name(topic: str, subscription: str) -> str:

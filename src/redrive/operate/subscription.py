@@ -181,7 +181,8 @@ class SubscriptionPage(msgspec.Struct, frozen=True, gc=False):
         at: when it was read, by the clock of the database.
         past: its lag over time.
         types: of events that it takes; None for all.
-        after_dead: the effect of a dead event on those behind it: ``continue`` or ``hold``.
+        after_dead: the effect of a dead event on those behind it: ``continue`` or ``hold``, or the topic to which it is
+            published, such as ``topic:failed``.
         behind: events that were deleted before it had read them.
         dead: the latest dead events, at most 20.
         epoch: grows with each move.
@@ -217,7 +218,7 @@ def subscription(site: Site, request: Request) -> Procedure[Page]:
         subscription=subscription_line(status, shown),
         past=_past(span, past),
         types=known.types,
-        after_dead=known.dead.value,
+        after_dead=known.after_dead,
         behind=known.behind,
         shards=tuple(
             ShardLine(

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Lost
 from redrive.engine.records import Filter, Hold
-from redrive.engine.topics import Dead, NewTopicEvent, Order, Publish
-from redrive.errors import IllegalMove, LeaseLost, SubscriptionNotFound, TopicsRestored
-from redrive.stores.operations import admin, checks, events, jobs, redriving
+from redrive.engine.topics import Dead, DeadLetter, NewTopicEvent, Order, Publish, TopicEvent
+from redrive.errors import IllegalMove, LeaseLost, SubscriptionNotFound, TaskDefinitionError, TopicsRestored
+from redrive.stores.operations import admin, checks, doctor, events, jobs, redriving
 from redrive.stores.operations.topics import cluster, feed, lag, retention, subscriptions
 from redrive.stores.operations.topics.feed import FeedProgress, Lease, Reading
 from redrive.stores.query import Query, Statements, writes
@@ -753,3 +754,156 @@ def test_a_cursor_is_moved_to_an_instant_by_halves(store: Harness, minute: float
     reader = Reader(store, start=began + timedelta(minutes=minute))
 
     assert expected == len(reader.read(reader.shard.at_id))
+
+
+# --------------------------------------------------------------------------------------------- topics for dead events
+
+FATAL = failed("no such account", permanent="no", reason="GAVE_UP")
+
+
+def letters(store: Harness, topic: str = "failed") -> list[DeadLetter]:
+    """Return what was published to a topic for dead events, in order."""
+    found = Reader(store, topic=topic).read()
+    assert {"DeadLetter"} >= {each.type for each in found}
+    assert [each.key for each in found] == [msgspec.json.decode(each.payload, type=DeadLetter).key for each in found]
+    return [msgspec.json.decode(each.payload, type=DeadLetter) for each in found]
+
+
+def dying(store: Harness, order: Order = Order.KEY, *keys: str) -> tuple[Reader, tuple[TopicEvent, ...]]:
+    """Return a reader that publishes its dead events, with the events of these keys."""
+    for number, key in enumerate(keys or ("a",)):
+        publish(store, number, key=key)
+    reader = Reader(store, order, dead_topic="failed")
+    return reader, reader.read()
+
+
+def test_a_dead_event_is_published_with_its_error(store: Harness):
+    """The topic for dead events gets the event, where it came from, and why it died; the job says so."""
+    reader, (event,) = dying(store)
+    ((claim, _),) = reader.turn(event.id, diverted=(reader.job(event, FATAL),)).settled
+    (letter,) = letters(store)
+
+    assert ("pay", "log", event.id, "a", "P", 1, store.now, 0) == (
+        letter.topic, letter.subscription, letter.id, letter.key, letter.type, letter.version, letter.at, letter.event,
+    )  # fmt: skip
+    assert (claim.id, 1, "GAVE_UP", "builtins.ValueError", "no such account") == (
+        letter.job_id, letter.attempts, letter.reason, letter.error_type, letter.error,
+    )  # fmt: skip
+    assert store.do(jobs.get(claim.id)).note.endswith(", published to the topic failed")
+    assert ("key:a",) == store.do(feed.free(reader.record, ["key:a"]))
+    assert "topic:failed" == reader.record.after_dead
+
+
+def test_a_delivery_that_is_retried_or_succeeds_publishes_nothing(store: Harness):
+    """Only a death publishes; a cancellation by an operator is none."""
+    reader, (first, second) = dying(store, Order.KEY, "a", "b")
+    reader.turn(second.id, diverted=(reader.job(first, failed()), reader.job(second, failed())))
+    found = store.do(admin.select(Filter(queue="pay.log"), now=store.now))
+    deliveries = tuple(each.id for each in found if "#" in (each.origin or ""))
+    store.now += timedelta(hours=1)
+    (claim, _) = sorted(store.claimed(2, tasks=["pay.log"]).claims, key=lambda each: each.id)
+    store.end(claim)
+    store.do(admin.cancel_all(Filter(ids=deliveries), now=store.now))
+
+    assert [] == letters(store)
+
+
+def test_a_dead_event_is_published_once_by_whatever_ends_it(store: Harness):
+    """An attempt, a sweep and an operator who skips it publish it in the transaction of its death."""
+    reader, events_ = dying(store, Order.KEY, "a", "b", "c")
+    reader.turn(events_[-1].id, diverted=tuple(reader.job(each, failed()) for each in events_))
+    store.now += timedelta(hours=1)
+    claims = sorted(store.claimed(3, tasks=["pay.log"]).claims, key=lambda each: each.id)
+    store.settle((claims[0], FATAL))
+    store.settle((claims[0], FATAL))
+    for crash in range(3):
+        store.settle((claims[1], Lost("fell silent")))
+        store.settle((claims[1], FATAL))
+        store.now += timedelta(hours=1)
+        claims[1:2] = store.claimed(1, tasks=["pay.log"]).claims if crash < 2 else claims[1:2]
+    store.do(subscriptions.skip("pay", "log", events_[2].id, actor="amy", now=store.now))
+    store.settle((claims[2], FATAL))
+    found = letters(store)
+
+    assert [("a", "GAVE_UP", 2), ("b", "POISON", 4), ("c", "ERROR", 2)] == [
+        (each.key, each.reason, each.attempts) for each in found
+    ]
+    assert ("no such account", "boom") == (found[0].error, found[2].error)
+
+
+def test_a_redriven_event_that_dies_again_is_published_again(store: Harness):
+    """A redriven delivery is a delivery as before: its next death is a letter of its own."""
+    reader, (event,) = dying(store)
+    ((claim, _),) = reader.turn(event.id, diverted=(reader.job(event, FATAL),)).settled
+    store.do(redriving.redrive(Filter(ids=(claim.id,)), now=store.now))
+    (again,) = store.claimed(1, tasks=["pay.log"]).claims
+    store.end(again, FATAL)
+
+    assert [claim.id] * 2 == [each.job_id for each in letters(store)]
+
+
+def test_a_death_that_is_rolled_back_publishes_nothing(store: Harness):
+    """A settle that fails leaves neither the death nor the letter."""
+    reader, (event,) = dying(store)
+    reader.lease = Lease(reader.lease.job_id, reader.lease.lease_id + 1, reader.lease.worker_id)
+    with pytest.raises(LeaseLost):
+        reader.turn(event.id, diverted=(reader.job(event, FATAL),))
+
+    assert [] == letters(store)
+
+
+def test_letters_of_a_key_are_in_order(store: Harness):
+    """The dead events of a key are published in the order in which they died, under their key."""
+    reader, events_ = dying(store, Order.KEY, "a", "a", "a")
+    reader.turn(events_[-1].id, diverted=tuple(reader.job(each, FATAL) for each in events_))
+
+    assert [0, 1, 2] == [each.event for each in letters(store)]
+
+
+def test_a_dead_letter_can_die_into_a_further_topic(store: Harness):
+    """The letter of a letter has the first one as its event."""
+    reader, (event,) = dying(store)
+    reader.turn(event.id, diverted=(reader.job(event, FATAL),))
+    second = Reader(store, topic="failed", dead_topic="worse")
+    (letter,) = second.read()
+    second.turn(letter.id, diverted=(second.job(letter, FATAL),))
+    (worse,) = letters(store, "worse")
+
+    assert ("failed", "log", letter.id, "DeadLetter") == (worse.topic, worse.subscription, worse.id, worse.type)
+    assert ("pay", event.id) == (worse.event["topic"], worse.event["id"])
+
+
+def test_a_circle_of_dead_events_is_refused_across_deployments(store: Harness):
+    """Code that closes a circle with subscriptions of other code cannot be declared, and changes nothing."""
+    Reader(store, dead_topic="failed")
+    with pytest.raises(TaskDefinitionError, match="in a circle, from the topic 'failed' to 'pay' to 'failed'"):
+        Reader(store, topic="failed", dead_topic="pay")
+    with pytest.raises(TaskDefinitionError, match="from the topic 'own' to 'own'"):
+        Reader(store, topic="own", dead_topic="own")
+
+    assert ["pay.log"] == [each.subscription.task for each in store.do(lag.status(now=store.now))]
+
+
+def test_a_declaration_changes_where_dead_events_go(store: Harness):
+    """The last declaration counts for the next death."""
+    reader, (event, other) = dying(store, Order.KEY, "a", "b")
+    reader.turn(event.id, diverted=(reader.job(event, FATAL),))
+    store.do(subscriptions.declare([msgspec.structs.replace(reader.definition, dead_topic=None)], now=store.now))
+    reader.turn(other.id, diverted=(reader.job(other, FATAL),))
+
+    assert ["a"] == [each.key for each in letters(store)]
+
+
+def test_the_doctor_says_where_dead_events_go(store: Harness):
+    """A finding names the topic, and one that nothing reads."""
+    reader, (event,) = dying(store)
+    reader.turn(event.id, diverted=(reader.job(event, FATAL),))
+
+    def texts() -> list[str]:
+        found = store.do(doctor.examine(store.now))
+        return [each.text for each in doctor.diagnose(found, (), "1") if each.check == "dead"]
+
+    assert "dead events of pay.log are published to the topic 'failed', which no subscription reads" == texts()[0]
+    letters(store)
+    (text,) = texts()
+    assert text.endswith("; their events were published to the topic 'failed'")

@@ -20,7 +20,17 @@ from redrive.app.tasks.enqueue import durable_policy
 from redrive.app.topics.subscription import Subscription, checked_shards
 from redrive.app.types import change, type_name, unsupported
 from redrive.engine.frozen import freeze
-from redrive.engine.topics import AT_ONCE, Dead, NewTopicEvent, Order, Position, Publish, TopicEvent, task_name
+from redrive.engine.topics import (
+    AT_ONCE,
+    TO_TOPIC,
+    Dead,
+    NewTopicEvent,
+    Order,
+    Position,
+    Publish,
+    TopicEvent,
+    task_name,
+)
 from redrive.errors import ConfigurationError, PayloadError, TaskDefinitionError
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
@@ -315,7 +325,7 @@ class Topic(Generic[E]):
         batch: int | None = None,
         at_once: int | None = None,
         types: Iterable[type] | None = None,
-        dead: Literal["continue", "hold"] = "continue",
+        dead: str = "continue",
         shards: int = 1,
         timeout: Duration | None = None,
         soft_timeout: Duration | None = None,
@@ -342,7 +352,9 @@ class Topic(Generic[E]):
             at_once: calls at once of each shard, 10 by default; not with ``"strict"``.
             types: only events of these types.
             dead: ``"continue"`` delivers the events behind a dead one; ``"hold"`` stops the subscription, or with
-                ``order="key"`` the key, until the dead event is redriven or skipped.
+                ``order="key"`` the key, until the dead event is redriven or skipped; ``"topic:failed"`` delivers those
+                behind it, and publishes the dead one with its error to the topic ``failed`` of this app, as a
+                `redrive.DeadLetter`.
             shards: feeders that share the events by key, each in one worker; ``redrive topics reshard`` changes the
                 number later.
             timeout: the time limit of a call, by default an hour.
@@ -392,6 +404,7 @@ class Topic(Generic[E]):
         self, name: str, order: Order, dead: str, wanted: Iterable[type] | None, shards: int, start: object
     ) -> SubscriptionDefinition:
         label = task_name(self.name, name)
+        dead_topic = _dead_topic(dead, label)
         taken: tuple[str, ...] | None = None
         if wanted is not None:
             if isinstance(wanted, type | str) or not isinstance(wanted, Iterable):
@@ -409,7 +422,8 @@ class Topic(Generic[E]):
             topic=self.name,
             name=name,
             ordering=order,
-            dead=_chosen(Dead, dead, f"subscription {label!r}: dead"),
+            dead=Dead.CONTINUE if dead_topic else _chosen(Dead, dead, f"subscription {label!r}: dead"),
+            dead_topic=dead_topic,
             types=taken,
             shards=checked_shards(shards, f"subscription {label!r}: shards"),
             start=checked_start(start, label),
@@ -441,11 +455,20 @@ def _chosen(kind: type[C], value: Any, what: str) -> C:
         return kind(value)
     except ValueError:
         known = ", ".join(repr(str(each)) for each in kind)
+        if kind is Dead:
+            known += f", '{TO_TOPIC}...'"
         raise ConfigurationError(f"{what} is one of {known}, got {shown(value)}") from None
 
 
 def _is_union(hint: object) -> bool:
     return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _dead_topic(dead: object, label: str) -> str | None:
+    """Return the topic to which dead events are published; None if they are not."""
+    if not isinstance(dead, str) or not dead.startswith(TO_TOPIC):
+        return None
+    return _checked_name(dead.removeprefix(TO_TOPIC), f"subscription {label!r}: the topic in dead=")
 
 
 def _check_order(label: str, order: Order, dead: str, *, is_shared: bool) -> None:

@@ -129,6 +129,19 @@ class NextStart(msgspec.Struct, frozen=True, gc=False):
     state: State | None
 
 
+class DeadTopic(msgspec.Struct, frozen=True, gc=False):
+    """A subscription that publishes its dead events.
+
+    Attributes:
+        task: of the subscription; also its queue.
+        readers: the subscriptions of the topic.
+    """
+
+    task: str
+    topic: str
+    readers: int
+
+
 class _Fact(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``vitals``."""
 
@@ -168,6 +181,7 @@ class Vitals(msgspec.Struct, frozen=True, gc=False):
     in_effect: tuple[UndoneInPart, ...] = ()
     operations: tuple[RunningBulk, ...] = ()
     starts: tuple[NextStart, ...] = ()
+    dead_topics: tuple[DeadTopic, ...] = ()
 
     @property
     def alive(self) -> list[WorkerRecord]:
@@ -237,6 +251,7 @@ def examine(now: datetime | None = None, *, machines: Known | None = None) -> St
             NextStart(each.name, each.at, each.id, None if each.text is None else State(each.text))
             for each in facts["start"]
         ),
+        tuple(DeadTopic(each.name, each.key, each.number) for each in facts["letters"]),
     )
 
 
@@ -499,9 +514,16 @@ def _in_effect(found: Vitals, app: str) -> Iterator[Diagnosis]:
 
 
 def _dead(found: Vitals, app: str) -> Iterator[Diagnosis]:
-    for queue, each in sorted(found.jobs(DepthState.DEAD).items()):
-        verb = "was" if each.count == Count(1) else "were"
-        text = f"queue {queue!r} has {_count(each)} that gave up and {verb} neither caught nor skipped"
+    published = {each.task: each.topic for each in found.dead_topics}
+    for each in found.dead_topics:
+        if not each.readers:
+            text = f"dead events of {each.task} are published to the topic {each.topic!r}, which no subscription reads"
+            yield Diagnosis("dead", Severity.NOTE, text, "deploy code that subscribes to it")
+    for queue, depth in sorted(found.jobs(DepthState.DEAD).items()):
+        verb = "was" if depth.count == Count(1) else "were"
+        text = f"queue {queue!r} has {_count(depth)} that gave up and {verb} neither caught nor skipped"
+        if queue in published:
+            text += f"; their events were published to the topic {published[queue]!r}"
         listed, redriven = (
             command("jobs list", app, state="dead", queue=queue, not_caught=True, not_skipped=True),
             command("jobs redrive", app, queue=queue),

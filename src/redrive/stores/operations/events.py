@@ -1,15 +1,21 @@
 """Publishes events of topics, and receives the ends of their deliveries. PURE.
 
+A dead delivery whose subscription has a topic for dead events publishes its event there in the transaction in which it
+dies: only the statement that first lets the events behind it pass returns it, so it is published once for each death.
+
 A publish is one statement, and touches no row of a subscription: ten subscriptions cost the publisher nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
-from redrive.engine.origin import OriginResult
-from redrive.engine.topics import NewTopicEvent, Publish, delivered_event, slot_of
+import msgspec
+
+from redrive.engine.origin import OriginResult, read_origin
+from redrive.engine.topics import DeadLetter, Envelope, NewTopicEvent, Publish, delivered_event, slot_of
 from redrive.stores.query import Query, Statements, wakes
 
 
@@ -42,14 +48,61 @@ def write_all(effects: Sequence[Publish], at: datetime) -> Statements[None]:
     yield from insert([each.event for each in effects], at)
 
 
+class _Letter(msgspec.Struct, frozen=True, gc=False):
+    """A row of the query ``letters``."""
+
+    id: int
+    origin: str
+    payload: bytes
+    attempt: int
+    reason: str | None
+    error: str | None
+    error_type: str | None
+
+    def event(self, topic: str) -> NewTopicEvent:
+        """Return the event that is published to a topic."""
+        origin = read_origin(self.origin)
+        assert origin is not None  # that of a delivery
+        (given,) = _ENVELOPES.decode(self.payload)
+        letter = DeadLetter(
+            topic=origin.name,
+            subscription=origin.part.rpartition("#")[0],
+            id=given.id,
+            key=given.key,
+            type=given.type,
+            version=given.version,
+            at=given.at,
+            event=given.event,
+            job_id=self.id,
+            attempts=self.attempt,
+            reason=self.reason,
+            error_type=self.error_type,
+            error=self.error,
+        )
+        return NewTopicEvent(topic, msgspec.json.encode(letter), DeadLetter.__name__, key=given.key)
+
+
+_ENVELOPES: Final = msgspec.json.Decoder(list[Envelope])
+
+
 # A dead event without a catch task lets the events behind it pass, unless its subscription stops there. With a catch
 # task they pass when that has succeeded.
-def finish_all(reports: Sequence[OriginResult], _: datetime) -> Statements[None]:
-    """Let the events behind dead deliveries pass."""
+def finish_all(reports: Sequence[OriginResult], at: datetime) -> Statements[None]:
+    """Let the events behind dead deliveries pass, and publish those for which their subscriptions have a topic."""
     dead = [
         {"id": each.job_id, "topic": each.origin.name, "subscription": found[0]}
         for each in reports
         if each.dead and not each.has_catch and each.catches is None and (found := delivered_event(each.origin))
     ]
-    if dead:
-        yield Query("line_skip", many=dead)
+    if not dead:
+        return
+    rows: Sequence[tuple[int, str | None]] = yield Query("line_skip", many=dead)
+    yield from publish_dead({number: topic for number, topic in rows if topic is not None}, at)
+
+
+def publish_dead(topics: Mapping[int, str], at: datetime) -> Statements[None]:
+    """Publish the events of dead deliveries, with their errors, to a topic for each."""
+    if not topics:
+        return
+    rows: Sequence[_Letter] = yield Query("letters", {"ids": sorted(topics)}, into=_Letter)
+    yield from insert([each.event(topics[each.id]) for each in rows], at)

@@ -71,6 +71,12 @@ SELECT 'operation', id, action, rate, last_error, done + kept, matched, NULL
 FROM redrive_operations
 WHERE state = 'running'
 UNION ALL
+SELECT 'letters', NULL, topic || '.' || name, dead_topic, NULL, (
+    SELECT count(*) FROM redrive_subscriptions AS reader WHERE reader.topic = subscription.dead_topic
+), NULL, NULL
+FROM redrive_subscriptions AS subscription
+WHERE dead_topic IS NOT NULL
+UNION ALL
 SELECT 'start', job_id, name, NULL, state, NULL, NULL, next_at
 FROM (
     SELECT plan.name, plan.job_id, plan.next_at, job.state
@@ -144,6 +150,12 @@ UNION ALL
 SELECT 'operation', id, action, rate, last_error, done + kept, matched, NULL
 FROM redrive_operations
 WHERE state = 'running'
+UNION ALL
+SELECT 'letters', NULL, topic || '.' || name, dead_topic, NULL, (
+    SELECT count(*) FROM redrive_subscriptions AS reader WHERE reader.topic = subscription.dead_topic
+), NULL, NULL
+FROM redrive_subscriptions AS subscription
+WHERE dead_topic IS NOT NULL
 UNION ALL
 SELECT 'start', job_id, name, NULL, state, NULL, NULL, next_at
 FROM (

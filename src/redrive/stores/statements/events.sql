@@ -26,19 +26,48 @@ VALUES (:topic, :key, :slot, :type, :version, coalesce(:at, (SELECT now FROM red
 -- name: line_skip
 -- Let the events behind dead deliveries pass, unless their subscriptions stop at a dead event.
 -- The instant is that of the death: a later one says that an operator has dealt with it.
+-- Return those whose subscriptions publish their dead events, with the topic.
 -- At the end of a delivery, in the same transaction.
+-- many: rows
 -- postgres
-UPDATE redrive_jobs AS job SET skipped_at = job.finished_at
+UPDATE redrive_jobs AS job SET
+    skipped_at = job.finished_at,
+    note = CASE
+        WHEN subscription.dead_topic IS NULL THEN job.note
+        ELSE coalesce(job.note || ', ', '') || 'published to the topic ' || subscription.dead_topic
+    END
 FROM unnest(:id::bigint[], :topic::text[], :subscription::text[]) AS given (id, topic, subscription)
 JOIN redrive_subscriptions AS subscription
     ON subscription.topic = given.topic AND subscription.name = given.subscription AND subscription.dead = 'continue'
 -- As in settle_succeeded: the planner must not use the index of dead jobs.
 WHERE job.id = ANY (:id) AND job.id = given.id AND job.state || '' = 'dead' AND job.caught_at IS NULL
     AND job.skipped_at IS NULL
+RETURNING job.id, subscription.dead_topic
 -- sqlite
-UPDATE redrive_jobs SET skipped_at = finished_at
+UPDATE redrive_jobs SET
+    skipped_at = finished_at,
+    note = coalesce(
+        coalesce(note || ', ', '') || 'published to the topic ' || (
+            SELECT dead_topic FROM redrive_subscriptions WHERE topic = :topic AND name = :subscription
+        ),
+        note
+    )
 WHERE id = :id AND state = 'dead' AND caught_at IS NULL AND skipped_at IS NULL
     AND EXISTS (
         SELECT 1 FROM redrive_subscriptions
         WHERE topic = :topic AND name = :subscription AND dead = 'continue'
     )
+RETURNING id, (SELECT dead_topic FROM redrive_subscriptions WHERE topic = :topic AND name = :subscription)
+
+-- name: letters
+-- Return what is published of dead deliveries: their arguments, their attempts, and their last errors.
+-- both
+SELECT job.id, job.origin, payload.payload, job.attempt, job.reason, job.error, (
+    SELECT error_type FROM redrive_attempts
+    WHERE job_id = job.id AND error_type IS NOT NULL
+    ORDER BY lease_id DESC LIMIT 1
+) AS error_type
+FROM redrive_jobs AS job
+JOIN redrive_payloads AS payload ON payload.job_id = job.id
+WHERE job.id = ANY (:ids::bigint[])
+ORDER BY job.id

@@ -3,15 +3,19 @@
 -- name: subscription_put
 -- Write a subscription as the code declares it; its pause, its shards and its cursor stay.
 -- both
-INSERT INTO redrive_subscriptions (topic, name, ordering, dead, types, shards, declared_at)
-VALUES (:topic::text, :name::text, :ordering::text, :dead::text, :types::text[], :shards::integer, :now::timestamptz)
-ON CONFLICT (topic, name) DO UPDATE SET ordering = excluded.ordering, dead = excluded.dead, types = excluded.types
+INSERT INTO redrive_subscriptions (topic, name, ordering, dead, dead_topic, types, shards, declared_at)
+VALUES (
+    :topic::text, :name::text, :ordering::text, :dead::text, :dead_topic::text, :types::text[], :shards::integer,
+    :now::timestamptz
+)
+ON CONFLICT (topic, name) DO UPDATE SET
+    ordering = excluded.ordering, dead = excluded.dead, dead_topic = excluded.dead_topic, types = excluded.types
 
 -- name: subscriptions_ready
 -- Return the subscriptions that have shards, each with a feeder that has not ended.
 -- transaction: none
 -- both
-SELECT topic, name, ordering, dead, types, shards, declared_at, paused_at, behind, reshard
+SELECT topic, name, ordering, dead, types, shards, declared_at, paused_at, behind, reshard, dead_topic
 FROM redrive_subscriptions AS subscription
 WHERE EXISTS (
     SELECT FROM redrive_shards AS shard
@@ -46,7 +50,7 @@ ORDER BY shard
 -- name: subscription_lock
 -- Lock a subscription and return it.
 -- both
-SELECT topic, name, ordering, dead, types, shards, declared_at, paused_at, behind, reshard FROM redrive_subscriptions WHERE topic = :topic::text AND name = :name::text FOR UPDATE
+SELECT topic, name, ordering, dead, types, shards, declared_at, paused_at, behind, reshard, dead_topic FROM redrive_subscriptions WHERE topic = :topic::text AND name = :name::text FOR UPDATE
 
 -- name: shard_insert
 -- Insert shards of a subscription, each with its feeder.
@@ -133,7 +137,7 @@ DELETE FROM redrive_done WHERE topic = :topic::text AND subscription = :subscrip
 -- name: subscription_get
 -- Return subscriptions by topic and name; NULL stands for any.
 -- both
-SELECT topic, name, ordering, dead, types, shards, declared_at, paused_at, behind, reshard FROM redrive_subscriptions
+SELECT topic, name, ordering, dead, types, shards, declared_at, paused_at, behind, reshard, dead_topic FROM redrive_subscriptions
 WHERE (:topic::text IS NULL OR topic = :topic) AND (:name::text IS NULL OR name = :name)
 ORDER BY topic, name
 

@@ -96,7 +96,13 @@ ASKED: dict[str, dict[str, str]] = {
     "subscription_delete": {},
     "subscription_get": {},
     "subscription_lock": {},
-    "subscription_put": {"ordering": "'strict'", "dead": "'hold'", "types": "NULL", "shards": "1"},
+    "subscription_put": {
+        "ordering": "'strict'",
+        "dead": "'hold'",
+        "dead_topic": "NULL",
+        "types": "NULL",
+        "shards": "1",
+    },
     "topic_edge": {"id": "NULL", "at": "NULL"},
     "topic_edge, id": {"id": "{middle}", "at": "NULL"},
     "topic_edge, instant": {"id": "{last} - 100", "at": "{at}"},
@@ -116,6 +122,7 @@ SHOWN = {
 """Statements of read-only transactions of operators. Before the first ANALYZE they may read the index of a topic."""
 
 WHOLE = {
+    "vitals": "it reads the subscriptions, not the events",
     "check_topics": "it reads the shards, not the events",
     "done_rebase": "a restored database has few of these rows, and no worker runs",
     "rebase_first": "a restored topic is read once, while no worker runs",

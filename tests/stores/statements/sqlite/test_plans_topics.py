@@ -56,7 +56,8 @@ def _asked(last: int) -> dict[str, dict[str, object]]:
         "feed_look": {"job_ids": [1, 2, 3]}, "feed_near": near, "feed_near, large": {**window, "after": 0},
         "feed_put": {**CURSOR, "seen": "0"},
         "hits": {"word": "inv-1", "budget": 500, "most": 20}, "hits_unread": {"budget": 500},
-        "latest": {}, "line_skip": {"id": 1}, "move_effect": {"first_id": last // 2, "count": 501},
+        "latest": {}, "line_skip": {"id": 1},
+        "move_effect": {"first_id": last // 2, "count": 501},
         "move_effect, end": {"first_id": None, "count": 501},
         "rebase_events": {"after": 0, "last_id": last, "count": 100},
         "shard_feeder": {}, "shard_final": {"final": None}, "shards_delete": {},
@@ -65,7 +66,7 @@ def _asked(last: int) -> dict[str, dict[str, object]]:
         "shards_lock": {}, "shards_of": {},
         "subscription_change": {"paused_at": None, "shards": 1, "reshard": None, "behind": 0},
         "subscription_delete": {}, "subscription_get": {}, "subscription_lock": {},
-        "subscription_put": {"ordering": "strict", "dead": "hold", "types": None, "shards": 1},
+        "subscription_put": {"ordering": "strict", "dead": "hold", "dead_topic": None, "types": None, "shards": 1},
         "topic_edge": {"id": None, "at": None}, "topic_edge, id": {"id": last // 2, "at": None},
         "topic_edge, instant": {"id": last - 100, "at": T0},
         "topic_size": {"count": 501}, "topics_names": {}, "cluster": {"key": "cluster"}, "subscriptions_ready": {},
@@ -76,6 +77,7 @@ HALVED = {"event_near"}
 """Statements that take one step of the same cost for each half of the events."""
 
 WHOLE = {
+    "vitals": "it reads the subscriptions, not the events",
     "check_topics": "it reads the shards, not the events",
     "done_rebase": "files need no rebase",
     "rebase_first": "files need no rebase: their cursors are ids",

@@ -669,7 +669,9 @@ CREATE TABLE redrive_subscriptions (
     paused_at INTEGER,
     behind INTEGER NOT NULL DEFAULT 0 CHECK (behind >= 0), -- events that were deleted by force before it had read them
     reshard INTEGER CHECK (reshard > 0),  -- the number of shards that it will have
-    PRIMARY KEY (topic, name)
+    dead_topic TEXT CHECK (dead_topic <> ''), -- dead events are published there, with their errors
+    PRIMARY KEY (topic, name),
+    CHECK (dead_topic IS NULL OR dead = 'continue')
 ) STRICT, WITHOUT ROWID;
 
 -- The cursors of subscriptions, one for each shard. A shard belongs to its feeder, a job; only the holder of the lease of

@@ -17,8 +17,8 @@ from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.origin import of_feeder
 from redrive.engine.records import JobRecord, NewJob
-from redrive.errors import IllegalMove, SubscriptionNotFound
-from redrive.stores.operations import jobs, settlements
+from redrive.errors import IllegalMove, SubscriptionNotFound, TaskDefinitionError
+from redrive.stores.operations import events, jobs, settlements
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.topics import cluster
@@ -43,6 +43,7 @@ class SubscriptionDefinition(msgspec.Struct, frozen=True, gc=False):
     shards: int
     start: topics.Position
     policy: FrozenPolicy  # of the feeders
+    dead_topic: str | None = None
 
 
 class TopicEdge(msgspec.Struct, frozen=True, gc=False):
@@ -84,7 +85,8 @@ def declare(
 ) -> Statements[tuple[topics.SubscriptionRecord, ...]]:
     """Write the subscriptions of the code, create the shards of new ones, and replace feeders that have ended.
 
-    Return them as they are stored. Raise `TopicsRestored` if the database was restored from a dump of another server.
+    Return them as they are stored. Raise `TopicsRestored` if the database was restored from a dump of another server,
+    or `TaskDefinitionError` if dead events would go in a circle.
     """
     yield from cluster.check()
     ordered = sorted(definitions, key=lambda each: (each.topic, each.name))
@@ -106,12 +108,31 @@ def declare(
             place = yield from _place(each.topic, each.start)
             yield from _insert(known, place, range(each.shards), each.policy, at)
         found.append(known)
+    yield from _check_circles()
     return tuple(found)
+
+
+def _check_circles() -> Statements[None]:
+    """Raise `TaskDefinitionError` if dead events would come back, also through subscriptions of other code."""
+    rows: Sequence[topics.SubscriptionRecord] = yield Query(
+        "subscription_get", {"topic": None, "name": None}, into=topics.SubscriptionRecord
+    )
+    found = topics.circle((row.topic, row.dead_topic) for row in rows if row.dead_topic is not None)
+    if found:
+        raise in_circle(found)
+
+
+def in_circle(found: Sequence[str]) -> TaskDefinitionError:
+    """Return the error about topics of which the dead events would come back."""
+    return TaskDefinitionError(
+        f"dead events would go in a circle, from the topic {' to '.join(map(repr, found))}: give the last subscription "
+        "of them dead='continue' or 'hold'"
+    )
 
 
 def _declared(each: SubscriptionDefinition | topics.SubscriptionRecord) -> tuple[object, ...]:
     """Return what a declaration of a subscription that exists can change, and its name."""
-    return (each.topic, each.name, each.ordering, each.dead, each.types)
+    return (each.topic, each.name, each.ordering, each.dead, each.dead_topic, each.types)
 
 
 def _columns(each: SubscriptionDefinition) -> dict[str, object]:
@@ -120,6 +141,7 @@ def _columns(each: SubscriptionDefinition) -> dict[str, object]:
         "name": each.name,
         "ordering": each.ordering,
         "dead": each.dead,
+        "dead_topic": each.dead_topic,
         "types": None if each.types is None else list(each.types),
         "shards": each.shards,
     }
@@ -350,7 +372,9 @@ def skip(
     if job.state is State.DEAD:
         yield Query("skip", {"id": job.id, "now": at})
     else:
-        yield from _end(job, at, f"skipped by {actor}")
+        topic_note = "" if known.dead_topic is None else f", published to the topic {known.dead_topic}"
+        yield from _end(job, at, f"skipped by {actor}{topic_note}")
+        yield from events.publish_dead({} if known.dead_topic is None else {job.id: known.dead_topic}, at)
     yield from record(at, actor, "skip", topic=topic, subscription=name, event=held.event_id, ids=[held.id])
     return held
 
