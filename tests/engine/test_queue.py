@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from redrive.engine.queue import Due, QueueChange, QueueSettings, Rate, keys, serve
+from redrive.engine.queue import Due, PartitionUse, QueueChange, QueueSettings, Rate, keys, serve
 from redrive.errors import ConfigurationError
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -111,7 +111,7 @@ def due(number: int, partition: str | None = None, priority: int = 0, since: flo
 
 def served(jobs: list[Due], settings: QueueSettings = QueueSettings("q"), **options) -> list[int]:  # noqa: B008 - frozen
     """Return the ids of the served jobs."""
-    given = {"room": 99, "held": {}, "turn": ""} | options
+    given = {"room": 99, "used": PartitionUse(), "turn": ""} | options
     return [job.id for job in serve(jobs, settings, NOW, **given)]
 
 
@@ -139,8 +139,8 @@ def test_a_partition_gets_no_more_than_its_limit_allows():
     """Running attempts count for the limit of a partition; jobs without a partition are not limited by it."""
     jobs = [due(1, "a"), due(2, "a"), due(3, "a"), due(4, "b"), due(5), due(6), due(7)]
 
-    assert [1, 4, 5, 6, 7] == served(jobs, QueueSettings("q", per_partition=2), held={"a": 1, "b": 0})
-    assert [5, 6, 7] == served(jobs, QueueSettings("q", per_partition=2), held={"a": 5, "b": 2})
+    assert [1, 4, 5, 6, 7] == served(jobs, QueueSettings("q", per_partition=2), used=PartitionUse({"a": 1, "b": 0}))
+    assert [5, 6, 7] == served(jobs, QueueSettings("q", per_partition=2), used=PartitionUse({"a": 5, "b": 2}))
 
 
 def test_only_heads_of_an_ordered_queue_are_served():
@@ -162,6 +162,24 @@ def test_aging_raises_the_priority_by_one_for_each_span():
     assert [4, 3, 1, 2] == served(jobs, QueueSettings("q", aging_for=seconds(60)))
 
 
+@pytest.mark.parametrize(
+    ("held", "begun", "expected"),
+    [
+        ({}, {}, [1, 4, 2, 5, 6]),
+        ({"a": 1}, {}, [4, 1, 5, 6]),
+        ({}, {"a": 1}, [4, 1, 5, 6]),
+        ({"a": 1}, {"a": 2, "b": 9}, [6]),
+        ({"a": 7}, {}, [4, 5, 6]),
+    ],
+)
+def test_partitions_are_served_within_their_limits(held: dict[str, int], begun: dict[str, int], expected: list[int]):
+    """The stricter one of the two limits of a partition counts; jobs without a partition have neither."""
+    jobs = [due(1, "a"), due(2, "a"), due(3, "a"), due(4, "b"), due(5, "b"), due(6)]
+    settings = QueueSettings("q", per_partition=2, partition_rate_count=2, partition_rate_for=seconds(1))
+
+    assert sorted(expected) == sorted(served(jobs, settings, used=PartitionUse(held, begun)))
+
+
 def test_without_due_jobs_none_is_served():
     """Of no jobs none is served."""
     assert [] == served([])
@@ -176,7 +194,7 @@ JOBS = st.lists(
 def test_serving_is_fair_and_exact(jobs: list[Due], room: int, turn: str, most: int | None):
     """No job is served twice, no limit is exceeded, no usable slot stays free, and turns differ by one at most."""
     settings = QueueSettings("q", per_partition=most)
-    chosen = serve(jobs, settings, NOW, room=room, held={}, turn=turn)
+    chosen = serve(jobs, settings, NOW, room=room, used=PartitionUse(), turn=turn)
     waiting = Counter(job.partition for job in jobs)
     got = Counter(job.partition for job in chosen)
     able = {name: min(size, most or size) if name else size for name, size in waiting.items()}
@@ -191,6 +209,6 @@ def test_serving_is_fair_and_exact(jobs: list[Due], room: int, turn: str, most: 
 def test_keys_of_served_jobs_ascend(jobs: list[Due], aging: int | None):
     """Keys of served jobs ascend strictly, so the queue keeps its order among other queues."""
     settings = QueueSettings("q", aging_for=None if aging is None else seconds(aging))
-    made = keys(serve(jobs, settings, NOW, room=99, held={}, turn="b"), settings, NOW)
+    made = keys(serve(jobs, settings, NOW, room=99, used=PartitionUse(), turn="b"), settings, NOW)
 
     assert sorted(set(made)) == made

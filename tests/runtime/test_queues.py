@@ -56,6 +56,28 @@ def test_a_rate_holds_for_workers_with_wrong_clocks(filed: App):
     assert begun[4] - begun[0] < timedelta(milliseconds=180)
 
 
+def test_a_rate_per_partition_holds_in_each_for_several_workers(filed: App):
+    """Three workers start two jobs of each partition at once, and sleep until the next ones may start."""
+
+    @filed.task
+    async def work() -> None: ...
+
+    filed.queue("default").limit(rate_per_partition="2/0.3s")
+    jobs = {name: work.options(partition=name).enqueue_many([()] * 6) for name in ("a", "b")}
+
+    async def run() -> None:
+        """Work with three workers until all have ended."""
+        async with working(filed), working(filed), working(filed, clock=Skewed(10)):
+            await ended(*jobs["a"], *jobs["b"])
+
+    asyncio.run(run())
+    for each in jobs.values():
+        begun = sorted(job.attempts[0].started_at for job in each)
+        assert all(
+            later - earlier >= timedelta(milliseconds=300) for earlier, later in zip(begun, begun[2:], strict=False)
+        )
+
+
 @pytest.mark.case("D32")
 def test_a_cancelled_handler_that_still_runs_holds_its_slot(filed: App):
     """After a cancel in a queue with one slot, the next job starts only when the handler of the first has stopped."""

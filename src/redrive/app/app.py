@@ -145,6 +145,7 @@ class App(Declarations):
         concurrency: int | UnsetType | None = UNSET,
         per_partition: int | UnsetType | None = UNSET,
         rate: Rate | str | UnsetType | None = UNSET,
+        rate_per_partition: Rate | str | UnsetType | None = UNSET,
         ordered: bool | UnsetType = UNSET,
         aging: Duration | UnsetType | None = UNSET,
         retry: Policy | str | None = None,
@@ -167,7 +168,12 @@ class App(Declarations):
         if retry is not None:
             self._registry.default_of(name, retry)
         change = queue_change(
-            concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging
+            concurrency=concurrency,
+            per_partition=per_partition,
+            rate=rate,
+            rate_per_partition=rate_per_partition,
+            ordered=ordered,
+            aging=aging,
         )
         return self.queues.declare(name, change)
 

@@ -77,6 +77,7 @@ def limit(
     concurrency: Annotated[str | None, typer.Option(help="Attempts at once, in all workers together, or none.")] = None,
     per_partition: Annotated[str | None, typer.Option(help="Attempts at once of each partition, or none.")] = None,
     rate: Annotated[str | None, typer.Option(help="Starts within any span, such as 5/1.8s, or none.")] = None,
+    rate_per_partition: Annotated[str | None, typer.Option(help="The same for each partition, or none.")] = None,
     ordered: Annotated[
         bool | None, typer.Option("--ordered/--unordered", help="Of each partition strictly one after the other.")
     ] = None,
@@ -90,13 +91,15 @@ def limit(
         "concurrency": _number(concurrency, "--concurrency"),
         "per_partition": _number(per_partition, "--per-partition"),
         "rate": _text(rate),
+        "rate_per_partition": _text(rate_per_partition),
         "ordered": UNSET if ordered is None else ordered,
         "aging": _text(aging),
     }
     _check(app, queue, new=new)
     if all(each is UNSET for each in change.values()):
         raise ConfigurationError(
-            "no limit is given: write --concurrency, --per-partition, --rate, --ordered, --unordered or --aging; "
+            "no limit is given: write --concurrency, --per-partition, --rate, --rate-per-partition, --ordered, "
+            "--unordered or --aging; "
             f"{command('queues show', name_of(app), queue)} prints the present ones"
         )
     ask(app, "queues limit", name=queue, **change)

@@ -229,6 +229,9 @@ def _held_up(job: JobRecord, standing: QueuePosition, now: datetime) -> Obstacle
     if settings.concurrency is not None and len(taken) >= settings.concurrency:
         text = f"limit {len(taken)}/{settings.concurrency} held by {_jobs(taken)}"
         return replace(limit, text=text, jobs=tuple(taken))
+    if standing.partition_next_at is not None and standing.partition_next_at > now:
+        reached = f"rate {settings.rate_per_partition} of partition {job.partition!r} reached"
+        return replace(limit, text=f"{reached}, next at {_at(standing.partition_next_at)}")
     if standing.next_at is not None and standing.next_at > now:
         return replace(limit, text=f"rate {settings.rate} reached, next at {_at(standing.next_at)}")
     return None

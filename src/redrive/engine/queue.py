@@ -6,7 +6,8 @@ its jobs have a partition. A queue can be
 * *paused*: no job of it starts;
 * *limited*: a number of concurrent attempts, in all workers together or for each partition. The running job itself
   takes the slot, so every end of the attempt frees it, a lost lease included;
-* with a *rate*: a number of starts within any span, counted by the starts and the database's clock;
+* with a *rate*: a number of starts within any span, in all or for each partition, counted by the starts and the
+  database's clock;
 * *ordered*: within each partition strictly one job after the other, in the order of their ids. The first one blocks
   those behind it while it waits, runs, is to be retried, or is dead and neither caught, redriven nor skipped;
 * *aging*: a job gains one priority for each span that it has been due.
@@ -94,6 +95,7 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
         concurrency: concurrent attempts in all workers together; None for no limit.
         per_partition: concurrent attempts of each partition.
         rate_count: starts within any span of ``rate_for``.
+        partition_rate_count: starts of each partition within any span of ``partition_rate_for``.
         aging_for: span for which a due job gains one priority.
         turn: the partition served last.
         changed_at: when an operator last changed the settings; None if the settings of the code hold.
@@ -110,6 +112,15 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     turn: str | None = None
     changed_at: datetime | None = None
     paused_by: str | None = None
+    partition_rate_count: int | None = None
+    partition_rate_for: timedelta | None = None
+
+    @property
+    def rate_per_partition(self) -> Rate | None:
+        """Return the limit on starts of each partition, if there is one."""
+        if self.partition_rate_count is None or self.partition_rate_for is None:
+            return None
+        return Rate(self.partition_rate_count, self.partition_rate_for)
 
     @property
     def rate(self) -> Rate | None:
@@ -140,6 +151,7 @@ class QueueChange(msgspec.Struct, frozen=True, gc=False):
     rate: Rate | UnsetType | None = UNSET
     ordered: bool | UnsetType = UNSET
     aging_for: timedelta | UnsetType | None = UNSET
+    rate_per_partition: Rate | UnsetType | None = UNSET
 
     def __post_init__(self) -> None:
         """Refuse limits under which no job would ever run; pause the queue for that."""
@@ -147,7 +159,8 @@ class QueueChange(msgspec.Struct, frozen=True, gc=False):
             value: Any = getattr(self, name)
             if value is not UNSET and value is not None and value < least:
                 raise ConfigurationError(f"{name} must be positive, got {value}; to stop a queue, pause it")
-        counts = (self.concurrency, self.per_partition, self.rate.count if isinstance(self.rate, Rate) else None)
+        rates = [each.count for each in (self.rate, self.rate_per_partition) if isinstance(each, Rate)]
+        counts = (self.concurrency, self.per_partition, *rates)
         if any(isinstance(each, int) and each > LARGEST_LIMIT for each in counts):
             raise ConfigurationError(f"a limit of a queue is at most {LARGEST_LIMIT:,}; None is no limit")
 
@@ -155,9 +168,10 @@ class QueueChange(msgspec.Struct, frozen=True, gc=False):
         """Return the settings with this change."""
         given = {name: getattr(self, name) for name in ("concurrency", "per_partition", "ordered", "aging_for")}
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not UNSET}
-        if self.rate is not UNSET:
-            changes["rate_count"] = None if self.rate is None else self.rate.count
-            changes["rate_for"] = None if self.rate is None else self.rate.span
+        for name, rate in (("rate", self.rate), ("partition_rate", self.rate_per_partition)):
+            if not isinstance(rate, UnsetType):
+                changes[f"{name}_count"] = None if rate is None else rate.count
+                changes[f"{name}_for"] = None if rate is None else rate.span
         if self.paused is not UNSET:
             changes["paused_at"] = (settings.paused_at or at) if self.paused else None
             changes["paused_by"] = settings.paused_by if self.paused else None
@@ -182,6 +196,7 @@ class QueuePosition(msgspec.Struct, frozen=True, gc=False):
     head_state: State | None = None
     holders: tuple[tuple[int, str | None], ...] = ()  # the jobs that take slots of the queue, with their partitions
     next_at: datetime | None = None  # when the rate of the queue allows the next start; None if it does now
+    partition_next_at: datetime | None = None  # the same for the rate of its partition
 
 
 def _key(job: Due, settings: QueueSettings, at: datetime) -> Key:
@@ -189,20 +204,34 @@ def _key(job: Due, settings: QueueSettings, at: datetime) -> Key:
     return job.priority - lifted, job.scheduled_at, job.id
 
 
+class PartitionUse(msgspec.Struct, frozen=True, gc=False):
+    """What the partitions of a queue take of its limits: running attempts, and starts within the span of the rate."""
+
+    held: Mapping[str, int] = {}
+    begun: Mapping[str, int] = {}
+
+    def left(self, settings: QueueSettings, partition: str) -> int | None:
+        """Return how many jobs of a partition may start; None for no limit."""
+        limits = ((settings.per_partition, self.held), (settings.partition_rate_count, self.begun))
+        found = [most - taken.get(partition, 0) for most, taken in limits if most is not None]
+        return max(0, min(found)) if found else None
+
+
 def serve(
-    due: Iterable[Due], settings: QueueSettings, at: datetime, *, room: int, held: Mapping[str, int], turn: str
+    due: Iterable[Due], settings: QueueSettings, at: datetime, *, room: int, used: PartitionUse, turn: str
 ) -> list[Due]:
     """Return the due jobs to start, at most `room`, in order, taking turns between partitions.
 
-    ``held`` counts the running attempts of each partition, and ``turn`` is the partition behind which to begin.
+    ``turn`` is the partition behind which to begin.
     """
     shares: dict[str, list[Due]] = defaultdict(list)
     for job in sorted(due, key=lambda each: _key(each, settings, at)):
         if not settings.ordered or job.partition is None or job.id == job.head_id:
             shares[job.partition or ""].append(job)
-    if settings.per_partition is not None:
-        for partition in shares.keys() - {""}:
-            del shares[partition][max(0, settings.per_partition - held.get(partition, 0)) :]
+    for partition in shares.keys() - {""}:
+        left = used.left(settings, partition)
+        if left is not None:
+            del shares[partition][left:]
     ring = sorted(shares, key=lambda partition: (partition <= turn, partition))
     served: list[Due] = []
     for place in range(max(map(len, shares.values()), default=0)):

@@ -225,6 +225,8 @@ def _limits(settings: QueueSettings) -> Iterator[str]:
         yield f"{settings.per_partition} at once of each partition"
     if settings.rate is not None:
         yield f"rate {settings.rate}"
+    if settings.rate_per_partition is not None:
+        yield f"rate {settings.rate_per_partition} of each partition"
     if settings.ordered:
         yield "each partition in strict order"
     if settings.aging_for is not None:

@@ -40,6 +40,7 @@ class QueueAction(Form, frozen=True, gc=False):
             is not given stays.
         per_partition: the attempts at once of each partition.
         rate: the starts within a span, such as ``100/1m``.
+        rate_per_partition: the same for each partition.
         ordered: True to start the jobs of each partition strictly one after the other.
         aging: the time after which a due job gains one priority, such as ``5m``.
     """
@@ -48,6 +49,7 @@ class QueueAction(Form, frozen=True, gc=False):
     concurrency: Annotated[int, msgspec.Meta(ge=1)] | UnsetType | None = UNSET
     per_partition: Annotated[int, msgspec.Meta(ge=1)] | UnsetType | None = UNSET
     rate: str | UnsetType | None = UNSET
+    rate_per_partition: str | UnsetType | None = UNSET
     ordered: bool | UnsetType = UNSET
     aging: str | UnsetType | None = UNSET
 
@@ -148,6 +150,7 @@ class QueuePage(msgspec.Struct, frozen=True, gc=False):
         concurrency: attempts at once, in all workers together; None without a limit.
         per_partition: attempts at once of each partition.
         rate: starts within a span, such as ``100/1m``.
+        rate_per_partition: the same for each partition.
         aging: the time after which a due job gains one priority.
     """
 
@@ -157,6 +160,7 @@ class QueuePage(msgspec.Struct, frozen=True, gc=False):
     concurrency: int | None
     per_partition: int | None
     rate: str | None
+    rate_per_partition: str | None
     aging: str | None
     ordered: bool
     standing: Standing
@@ -199,6 +203,7 @@ def queue(site: Site, request: Request) -> Procedure[Page]:
         concurrency=settings.concurrency,
         per_partition=settings.per_partition,
         rate=None if settings.rate is None else str(settings.rate),
+        rate_per_partition=None if settings.rate_per_partition is None else str(settings.rate_per_partition),
         aging=None if settings.aging_for is None else format_duration(settings.aging_for),
         ordered=settings.ordered,
         standing=_standing(load, settings, found),
@@ -276,6 +281,7 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
             concurrency=_number("concurrency", request),
             per_partition=_number("per_partition", request),
             rate=_text("rate", form),
+            rate_per_partition=_text("rate_per_partition", form),
             ordered=form["ordered"] == "true" if "ordered" in form else UNSET,
             aging=_text("aging", form),
         )

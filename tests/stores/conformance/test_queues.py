@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from redrive.engine.explain import CatchJob
+from redrive.engine.explain import CatchJob, why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Cancelled, Failed, Outcome, Released, Succeeded
 from redrive.engine.queue import QueueChange, QueueSettings, Rate
@@ -649,6 +649,145 @@ def test_retries_count_as_starts(store: Harness):
     store.wait(2)
 
     assert leases.Claimed((), seconds(7), soon=True) == store.claimed(9)
+
+
+# ------------------------------------------------------------------------------------------------- rate per partition
+
+
+def test_a_rate_per_partition_holds_in_every_window_of_each(store: Harness):
+    """Of jobs of two partitions under 2 in 5 s for each, claimed by three workers, no partition starts three in 5 s."""
+    limit(store, rate_per_partition=Rate.parse("2/5s"))
+    store.enqueue(*[of("a") for _ in range(8)], *[of("b") for _ in range(3)], *[new() for _ in range(6)])
+    workers = [store.worker(f"w{n}", lease_for=LONG) for n in range(3)]
+    begun: dict[str | None, list[datetime]] = {"a": [], "b": [], None: []}
+    for step in range(120):
+        for claim in store.claim(3, worker=workers[step % 3]):
+            begun[claim.partition].append(claim.claimed_at)
+            store.end(claim)
+        if step > 11:
+            store.wait(0.25)
+
+    assert [8, 3, 6] == [len(each) for each in begun.values()]
+    assert [T0] * 4 == [*begun["a"][:2], *begun["b"][:2]]
+    assert {T0} == {*begun[None]}
+    for name in ("a", "b"):
+        starts = begun[name]
+        assert all(later - earlier >= seconds(5) for earlier, later in zip(starts, starts[2:], strict=False))
+    assert begun["a"][-1] - T0 <= 3 * seconds(5) + seconds(1)
+
+
+def test_a_worker_waits_until_a_partition_may_start_again(store: Harness):
+    """It sleeps exactly until the first partition with a due job has its next start, or another job is due."""
+    limit(store, rate_per_partition=Rate(1, seconds(10)))
+    store.enqueue(of("a"), of("a"), of("c", delay=7))
+    store.claim(1)
+    store.wait(4)
+    store.enqueue(of("b"))
+
+    assert ["b"] == partitions(store.claim(9))
+    assert leases.Claimed((), seconds(3), soon=True) == store.claimed(9)
+    store.wait(3)
+    assert ["c"] == partitions(store.claim(9))
+    assert leases.Claimed((), seconds(3), soon=True) == store.claimed(9)
+    store.wait(3)
+    assert ["a"] == partitions(store.claim(9))
+    assert leases.Claimed((), None) == store.claimed(9)
+
+
+def test_a_rate_of_the_queue_and_one_of_its_partitions_both_hold(store: Harness):
+    """The starts of a long span are kept for the one that needs them."""
+    limit(store, rate=Rate(3, seconds(10)), rate_per_partition=Rate(2, seconds(60)), per_partition=2)
+    store.enqueue(*[of("a") for _ in range(4)], *[of("b") for _ in range(4)])
+    begun = []
+    for _ in range(14):
+        for claim in store.claim(9):
+            begun.append((claim.partition, (claim.claimed_at - T0).total_seconds()))
+            store.end(claim)
+        store.wait(5)
+
+    assert [("a", 0), ("b", 0), ("a", 0), ("b", 10), ("a", 60), ("b", 60), ("a", 60)] == begun
+
+
+def test_a_start_counts_whatever_becomes_of_its_worker(store: Harness):
+    """A dead worker's attempt and its repetition are two starts of the partition."""
+    limit(store, rate_per_partition=Rate(2, seconds(3600)))
+    worker = store.worker("mortal", lease_for=LEASE)
+    store.enqueue(of("a"))
+    (first,) = store.claim(1, worker=worker)
+    store.wait(600)
+    store.sweep()
+    (again,) = store.claim(9)
+    store.enqueue(of("a"))
+
+    assert (first.id, 2) == (again.id, again.attempt)
+    assert leases.Claimed((), seconds(3000), soon=True) == store.claimed(9)
+
+
+def test_an_ordered_queue_keeps_its_order_at_a_rate(store: Harness):
+    """The jobs of a partition start one after the other, and not faster than its rate."""
+    limit(store, ordered=True, rate_per_partition=Rate(1, seconds(10)))
+    numbers = store.enqueue(*[of("a") for _ in range(3)])
+    seen = []
+    for _ in range(7):
+        for claim in store.claim(9):
+            seen.append((claim.id, (claim.claimed_at - T0).total_seconds()))
+            store.end(claim)
+        store.wait(5)
+
+    assert list(zip(numbers, [0, 10, 20], strict=True)) == seen
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_hundreds_of_partitions_at_their_rate_cause_no_busy_wait(store: Harness, ordered: bool):
+    """A scan passes partitions that may not start, finds the one that may, and then waits for the first of them."""
+    limit(store, ordered=ordered, rate_per_partition=Rate(1, seconds(3600)))
+    store.enqueue(*[of(f"p{n:04}") for n in range(CROWD) for _ in range(2)])
+    first, _ = walk(store, until=CROWD)
+    store.settle(*[(claim, Succeeded()) for claim in first])
+    blocked, rests = walk(store, until=5)
+    store.enqueue(of("z"))
+    late, _ = walk(store, until=1)
+
+    assert sorted(f"p{n:04}" for n in range(CROWD)) == sorted(partitions(tuple(first)))
+    assert ([], seconds(3600)) == (blocked, rests[-1])
+    assert ["z"] == partitions(tuple(late))
+
+
+@pytest.mark.parametrize("round_", range(2))
+def test_concurrent_claims_do_not_exceed_the_rate_of_a_partition(shared: Harness, round_: int):
+    """Claims at the same instant start as many jobs of each partition as its rate allows, and no more."""
+    limit(shared, rate_per_partition=Rate(2, seconds(60)))
+    shared.enqueue(*[of(name) for name in "abc" for _ in range(5)])
+    workers = [shared.worker(f"w{n}", lease_for=LONG) for n in range(4)]
+    found = shared.at_once([leases.claim(each, 5, lease_for=LONG, now=shared.now) for each in workers])
+    taken = Counter(claim.partition for each in found for claim in each.claims)
+    for worker in workers:
+        taken.update(claim.partition for claim in shared.claim(9, worker=worker))
+
+    assert {"a": 2, "b": 2, "c": 2} == taken
+
+
+def test_a_job_says_that_its_partition_has_reached_its_rate(store: Harness):
+    """The answer to why a job does not run names the rate, the partition and the instant."""
+    limit(store, rate_per_partition=Rate(1, seconds(3600)))
+    store.worker("w", lease_for=LONG)
+    _, number, other = store.enqueue(of("acme"), of("acme"), of("free"))
+    store.claim(1)
+    (job, around), (_, free) = (store.do(queues.status(each, now=store.now)) for each in (number, other))
+
+    assert "rate 1/1h of partition 'acme' reached, next at 2026-01-01 13:00:00 UTC" in why_not_running(job, around)
+    assert free.standing is not None
+    assert free.standing.partition_next_at is None
+
+
+def test_a_rate_per_partition_is_set_and_removed(store: Harness):
+    """It is a setting as the others, with both of its parts."""
+    set_ = limit(store, rate_per_partition=Rate(5, seconds(60)))
+    rest = limit(store, concurrency=3)
+    removed = limit(store, rate_per_partition=None)
+
+    assert Rate(5, seconds(60)) == set_.rate_per_partition == rest.rate_per_partition
+    assert (None, 3) == (removed.rate_per_partition, removed.concurrency)
 
 
 # ---------------------------------------------------------------------------------------------------- priority

@@ -19,6 +19,7 @@ def queue_change(
     concurrency: int | UnsetType | None = UNSET,
     per_partition: int | UnsetType | None = UNSET,
     rate: Rate | str | UnsetType | None = UNSET,
+    rate_per_partition: Rate | str | UnsetType | None = UNSET,
     ordered: bool | UnsetType = UNSET,
     aging: Duration | UnsetType | None = UNSET,
 ) -> QueueChange:
@@ -30,17 +31,23 @@ def queue_change(
             and (isinstance(limit, bool) or not isinstance(limit, int))
         ):
             raise ConfigurationError(f"{what} must be a whole number above zero, or None for no limit, got {limit!r}")
-    if rate is not None and not isinstance(rate, Rate | str | UnsetType):
-        raise ConfigurationError(f"rate={rate!r} is not a rate: write starts and a span, such as '100/1m'")
+    for name, given in (("rate", rate), ("rate_per_partition", rate_per_partition)):
+        if given is not None and not isinstance(given, Rate | str | UnsetType):
+            raise ConfigurationError(f"{name}={given!r} is not a rate: write starts and a span, such as '100/1m'")
     if not isinstance(ordered, UnsetType):
         checked_flag(ordered, "ordered")
     return QueueChange(
         concurrency=concurrency,
         per_partition=per_partition,
-        rate=Rate.parse(rate) if isinstance(rate, str) else rate,
+        rate=_read(rate),
+        rate_per_partition=_read(rate_per_partition),
         ordered=ordered,
         aging_for=aging if aging is None or isinstance(aging, UnsetType) else span(aging, "aging"),
     )
+
+
+def _read(rate: Rate | str | UnsetType | None) -> Rate | UnsetType | None:
+    return Rate.parse(rate) if isinstance(rate, str) else rate
 
 
 class Queue:
@@ -88,6 +95,7 @@ class Queue:
         concurrency: int | UnsetType | None = UNSET,
         per_partition: int | UnsetType | None = UNSET,
         rate: Rate | str | UnsetType | None = UNSET,
+        rate_per_partition: Rate | str | UnsetType | None = UNSET,
         ordered: bool | UnsetType = UNSET,
         aging: Duration | UnsetType | None = UNSET,
         actor: str | None = None,
@@ -98,6 +106,8 @@ class Queue:
             concurrency: attempts at once, in all workers together, including those that run already. Exact.
             per_partition: attempts at once of each partition.
             rate: starts within any span, such as ``"5/1.8s"``. Exact, by the database's clock.
+            rate_per_partition: the same, counted for each partition by itself. Jobs without a partition are not
+                limited by it. A claim reads the starts of all partitions within the span.
             ordered: run the jobs of each partition strictly one after the other; jobs without a partition are refused.
             aging: the time after which a due job counts as one priority higher, after twice the time as two.
             actor: for the audit log.
@@ -106,7 +116,12 @@ class Queue:
             ConfigurationError: a limit is not positive, or the rate cannot be read.
         """
         change = queue_change(
-            concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging
+            concurrency=concurrency,
+            per_partition=per_partition,
+            rate=rate,
+            rate_per_partition=rate_per_partition,
+            ordered=ordered,
+            aging=aging,
         )
         return self._app.store.run(self._change(change, actor))
 
@@ -116,13 +131,19 @@ class Queue:
         concurrency: int | UnsetType | None = UNSET,
         per_partition: int | UnsetType | None = UNSET,
         rate: Rate | str | UnsetType | None = UNSET,
+        rate_per_partition: Rate | str | UnsetType | None = UNSET,
         ordered: bool | UnsetType = UNSET,
         aging: Duration | UnsetType | None = UNSET,
         actor: str | None = None,
     ) -> QueueSettings:
         """Change limits; see `limit`."""
         change = queue_change(
-            concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging
+            concurrency=concurrency,
+            per_partition=per_partition,
+            rate=rate,
+            rate_per_partition=rate_per_partition,
+            ordered=ordered,
+            aging=aging,
         )
         return await self._app.store.arun(self._change(change, actor))
 

@@ -7,14 +7,14 @@ queue costs a claim nothing while none of its jobs is due.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
-from redrive.engine.queue import Due, Key, QueueSettings, keys, serve
+from redrive.engine.queue import Due, Key, PartitionUse, QueueSettings, keys, serve
 from redrive.engine.records import Claim
 from redrive.stores.query import Query, Statements
 
@@ -70,7 +70,7 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     settings: QueueSettings
     jobs: tuple[Due, ...] = ()  # those that may start, in order
     full: bool = False  # True if the queue has no slot for more than these
-    next_at: datetime | None = None  # when it has, if only time is needed
+    next_at: datetime | None = None  # when it or one of its partitions has, if only time is needed
     scan: QueueScan | None = None  # where the next claim continues; None if this one has seen everything
     since: datetime | None = None  # jobs that became due after this instant may not have been seen
 
@@ -87,6 +87,14 @@ class Starts(msgspec.Struct, frozen=True, gc=False):
 
     count: int
     first_at: datetime | None
+
+
+class PartitionStarts(msgspec.Struct, frozen=True, gc=False):
+    """A row of the query ``partition_starts``."""
+
+    partition: str
+    count: int
+    first_at: datetime
 
 
 class Share(msgspec.Struct, frozen=True, gc=False):
@@ -145,6 +153,26 @@ def starts(settings: QueueSettings, at: datetime) -> Statements[Starts]:
     return rows[0]
 
 
+def partition_starts(settings: QueueSettings, at: datetime) -> Statements[Sequence[PartitionStarts]]:
+    """Count the starts of each partition of a queue within the window of its rate, which ends at `at`."""
+    if settings.partition_rate_for is None:
+        return ()
+    params = {"queue": settings.name, "after": at - settings.partition_rate_for}
+    rows: Sequence[PartitionStarts] = yield Query("partition_starts", params, into=PartitionStarts)
+    return rows
+
+
+def _next_of(
+    settings: QueueSettings, begun: Sequence[PartitionStarts], waiting: Collection[str | None] | None
+) -> datetime | None:
+    """Return when the rate allows a start in one of these partitions that have used it up; None stands for all."""
+    if settings.rate_per_partition is None:
+        return None
+    most, span = settings.rate_per_partition.count, settings.rate_per_partition.span
+    full = (each for each in begun if each.count >= most and (waiting is None or each.partition in waiting))
+    return min((each.first_at + span for each in full), default=None)
+
+
 def _offer(name: str, count: int, at: datetime, scan: QueueScan | None, where: ClaimFilter) -> Statements[Offer]:
     settings = yield from lock(name)
     if settings.paused_at is not None:
@@ -160,45 +188,48 @@ def _offer(name: str, count: int, at: datetime, scan: QueueScan | None, where: C
         return Offer(settings, full=True, next_at=next_at)
     room = min(each for each in (count, places, grants) if each is not None)
     parted = {partition: many for partition, many in running.items() if partition is not None}
-    offer = yield from _served(settings, at, room, parted, scan, where=where)
+    in_partitions = yield from partition_starts(settings, at)
+    used = PartitionUse(parted, {each.partition: each.count for each in in_partitions})
+    offer, waiting = yield from _served(settings, at, room, used, scan, where=where)
     if len(offer.jobs) == places:
         return replace(offer, full=True)
     if len(offer.jobs) == grants:
         return replace(offer, full=True, next_at=next_at)
-    return offer
+    return replace(offer, next_at=_next_of(settings, in_partitions, waiting))
 
 
 def _served(
     settings: QueueSettings,
     at: datetime,
     room: int,
-    running: Mapping[str, int],
+    used: PartitionUse,
     scan: QueueScan | None,
     *,
     where: ClaimFilter,
-) -> Statements[Offer]:
+) -> Statements[tuple[Offer, Collection[str | None] | None]]:
+    """Return the offer of a queue, and the partitions with due jobs; None if not all of these were read."""
     params = {"queue": settings.name, "now": at, "count": room, "window": WINDOW, "ordered": settings.ordered}
     params |= {"tasks": where.parameters["tasks"]}
     window: Sequence[Due] = yield Query("queue_window", params, into=Due)
     turn = settings.turn or ""
     sizes = Counter(each.priority for each in window if each.partition is not None)
     if max(sizes.values(), default=0) < WINDOW:
-        jobs = serve(window, settings, at, room=room, held=running, turn=turn)
-        return Offer(settings, tuple(jobs))
+        jobs = serve(window, settings, at, room=room, used=used, turn=turn)
+        return Offer(settings, tuple(jobs)), {each.partition for each in window}
     scan = scan or QueueScan(settings.name, at, turn, turn)
     if settings.ordered:
-        found, rest = yield from _scan_lines(settings, at, room, scan, where)
+        found, rest = yield from _scan_lines(settings, at, room, used, scan, where=where)
     else:
-        found, rest = yield from _scan_shares(settings, at, room, running, scan, where=where)
+        found, rest = yield from _scan_shares(settings, at, room, used, scan, where=where)
     candidates = {each.id: each for each in [*found, *window]}.values()
-    jobs = serve(candidates, settings, at, room=room, held=running, turn=scan.at)
+    jobs = serve(candidates, settings, at, room=room, used=used, turn=scan.at)
     if rest is not None and len({each.partition for each in found}) < room:
-        return Offer(settings, tuple(jobs), scan=rest)
-    return Offer(settings, tuple(jobs), since=scan.began_at)
+        return Offer(settings, tuple(jobs), scan=rest), None
+    return Offer(settings, tuple(jobs), since=scan.began_at), None
 
 
 def _scan_shares(
-    settings: QueueSettings, at: datetime, room: int, running: Mapping[str, int], scan: QueueScan, *, where: ClaimFilter
+    settings: QueueSettings, at: datetime, room: int, used: PartitionUse, scan: QueueScan, *, where: ClaimFilter
 ) -> Statements[tuple[list[Due], QueueScan | None]]:
     """Scan the partitions; return due jobs of those that may run one, and where to continue."""
     seen: dict[tuple[str, int, str], Share] = {}
@@ -214,12 +245,7 @@ def _scan_shares(
         seen |= {(row.partition, row.priority, row.task): row for row in rows if where.has(row.task)}
         going = _next_scan(going, rows[-1].partition if rows else "", cut=cut)
         asked = 0 if cut else asked - len(rows)
-    most = settings.per_partition
-    free = [
-        share
-        for share in seen.values()
-        if share.due_at <= at and (most is None or running.get(share.partition, 0) < most)
-    ]
+    free = [share for share in seen.values() if share.due_at <= at and used.left(settings, share.partition) != 0]
     first = list(dict.fromkeys(share.partition for share in free))[:room]
     wanted = [share for share in free if share.partition in first]
     if not wanted:
@@ -238,7 +264,7 @@ def _scan_shares(
 
 
 def _scan_lines(
-    settings: QueueSettings, at: datetime, room: int, scan: QueueScan, where: ClaimFilter
+    settings: QueueSettings, at: datetime, room: int, used: PartitionUse, scan: QueueScan, *, where: ClaimFilter
 ) -> Statements[tuple[list[Due], QueueScan | None]]:
     """Scan the lines of an ordered queue; return the first jobs of those that may run one, and where to continue."""
     found: dict[int, Due] = {}
@@ -249,7 +275,8 @@ def _scan_lines(
         rows: Sequence[Line] = yield Query("queue_lines", params, into=Line)
         cut = len(rows) == asked
         for row in rows:
-            if row.state is State.READY and row.scheduled_at <= at and where.has(row.task):
+            is_due = row.state is State.READY and row.scheduled_at <= at and where.has(row.task)
+            if is_due and used.left(settings, row.partition) != 0:
                 found[row.id] = Due(row.id, row.partition, row.priority, row.scheduled_at, row.id)
         going = _next_scan(going, rows[-1].partition if rows else "", cut=cut)
         asked -= len(rows)
@@ -282,9 +309,13 @@ def note_starts(claims: Sequence[Claim], made: Sequence[Offer], at: datetime) ->
         turn = served[-1].partition or ""
         if turn != (settings.turn or ""):
             yield Query("queue_turn", {"name": settings.name, "turn": turn})
-        if settings.rate_for is not None:
-            begun = [{"queue": settings.name, "lease_id": leases[job.id], "started_at": at} for job in served]
-            yield Query("starts_drop", {"queue": settings.name, "before": at - settings.rate_for})
+        spans = [each for each in (settings.rate_for, settings.partition_rate_for) if each is not None]
+        if spans:
+            begun = [
+                {"queue": settings.name, "lease_id": leases[job.id], "started_at": at, "partition": job.partition}
+                for job in served
+            ]
+            yield Query("starts_drop", {"queue": settings.name, "before": at - max(spans)})
             yield Query("starts_put", many=begun)
 
 
@@ -298,8 +329,8 @@ def next_look(where: ClaimFilter, at: datetime, made: Sequence[Offer]) -> Statem
 
 
 # **Waiting.** A full queue can be claimed from again when an attempt has ended, which is a commit and wakes the
-# workers. A queue that has used up its rate can be claimed from when its oldest start leaves the window. Any other
-# queue can be claimed from when its next job is due.
+# workers. A queue that has used up its rate can be claimed from when its oldest start leaves the window, and so can a
+# partition with due jobs. Any other queue can be claimed from when its next job is due.
 def _next_look_of(offer: Offer | None, due_at: datetime | None, at: datetime) -> datetime | None:
     if offer is not None and offer.full:
         return offer.next_at
@@ -307,4 +338,6 @@ def _next_look_of(offer: Offer | None, due_at: datetime | None, at: datetime) ->
         return at
     if offer is not None and offer.scan is not None:
         return at + RESUME_AFTER
-    return None if due_at is None else due_at if due_at > at else at + RESUME_AFTER
+    later = None if due_at is None else due_at if due_at > at else at + RESUME_AFTER
+    freed = None if offer is None else offer.next_at
+    return min((each for each in (later, freed) if each is not None), default=None)

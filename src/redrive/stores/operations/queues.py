@@ -59,6 +59,7 @@ class JobCircumstances(msgspec.Struct, frozen=True, gc=False):
     catch_task: str | None
     catch_state: State | None
     is_ahead: bool
+    partition_next_at: datetime | None  # when the rate of its partition allows the next start; None if it does now
 
     @property
     def catch(self) -> CatchJob | None:
@@ -144,7 +145,7 @@ def _put(after: QueueSettings, at: datetime) -> Statements[None]:
 
 def _changes(before: QueueSettings, after: QueueSettings) -> dict[str, object]:
     """Return the changed settings for the audit log; a limit that was removed is ``none``."""
-    names = ("paused_at", "concurrency", "per_partition", "rate", "ordered", "aging_for")
+    names = ("paused_at", "concurrency", "per_partition", "rate", "rate_per_partition", "ordered", "aging_for")
     values = {name: (getattr(before, name), getattr(after, name)) for name in names}
     changed = {name: new for name, (old, new) in values.items() if old != new}
     return {name: "none" if new is None else str(new) if name == "rate" else new for name, new in changed.items()}
@@ -236,9 +237,9 @@ def _positions(names: Collection[str], at: datetime) -> Statements[dict[str, Que
 
 
 def _in_line(position: QueuePosition | None, own: JobCircumstances) -> QueuePosition | None:
-    if position is None or own.head_id is None:
+    if position is None or (own.head_id is None and own.partition_next_at is None):
         return position
-    return replace(position, head_id=own.head_id, head_state=own.head_state)
+    return replace(position, head_id=own.head_id, head_state=own.head_state, partition_next_at=own.partition_next_at)
 
 
 # Ready jobs are counted in each lane (queue, priority and task), up to `MOST` due and as many later ones. In the order

@@ -57,7 +57,8 @@ ORDER BY lane.queue
 -- SQLite has one writer at a time and needs no lock.
 -- both
 SELECT
-    name, paused_at, paused_by, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, turn, changed_at
+    name, paused_at, paused_by, concurrency, per_partition, rate_count, rate_for, partition_rate_count,
+    partition_rate_for, ordered, aging_for, turn, changed_at
 FROM redrive_queues
 WHERE name = :name
 FOR UPDATE
@@ -84,6 +85,15 @@ GROUP BY partition
 SELECT count(*) AS count, min(started_at) AS first_at
 FROM redrive_starts
 WHERE queue = :queue AND started_at > :after::timestamptz
+
+-- name: partition_starts
+-- Return how many attempts of each partition of one queue have started after an instant, and when the first of them did.
+-- Under the lock of the queue.
+-- both
+SELECT partition, count(*) AS count, min(started_at) AS first_at
+FROM redrive_starts
+WHERE queue = :queue AND started_at > :after::timestamptz AND partition IS NOT NULL
+GROUP BY partition
 
 -- name: queue_window
 -- Return the first due jobs of one limited queue, of each priority and task, without a partition and with one.
@@ -429,7 +439,8 @@ DELETE FROM redrive_starts WHERE queue = :queue AND started_at <= :before
 -- Insert starts of a queue with a rate.
 -- Under the lock of the queue.
 -- postgres
-INSERT INTO redrive_starts (queue, lease_id, started_at)
-SELECT * FROM unnest(:queue::text[], :lease_id::bigint[], :started_at::timestamptz[])
+INSERT INTO redrive_starts (queue, lease_id, started_at, partition)
+SELECT * FROM unnest(:queue::text[], :lease_id::bigint[], :started_at::timestamptz[], :partition::text[])
 -- sqlite
-INSERT INTO redrive_starts (queue, lease_id, started_at) VALUES (:queue, :lease_id, :started_at)
+INSERT INTO redrive_starts (queue, lease_id, started_at, partition)
+VALUES (:queue, :lease_id, :started_at, :partition)

@@ -5,7 +5,8 @@
 -- transaction: none
 -- both
 SELECT
-    name, paused_at, paused_by, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, turn, changed_at
+    name, paused_at, paused_by, concurrency, per_partition, rate_count, rate_for, partition_rate_count,
+    partition_rate_for, ordered, aging_for, turn, changed_at
 FROM redrive_queues
 WHERE :names::text[] IS NULL OR name = ANY (:names)
 ORDER BY name
@@ -15,9 +16,11 @@ ORDER BY name
 -- Under the lock of the queue.
 -- both
 INSERT INTO redrive_queues (
-    name, paused_at, paused_by, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, changed_at, set_at
+    name, paused_at, paused_by, concurrency, per_partition, rate_count, rate_for, partition_rate_count,
+    partition_rate_for, ordered, aging_for, changed_at, set_at
 ) VALUES (
-    :name, :paused_at, :paused_by, :concurrency, :per_partition, :rate_count, :rate_for, :ordered, :aging_for,
+    :name, :paused_at, :paused_by, :concurrency, :per_partition, :rate_count, :rate_for, :partition_rate_count,
+    :partition_rate_for, :ordered, :aging_for,
     :changed_at, :set_at
 )
 ON CONFLICT (name) DO UPDATE SET
@@ -27,6 +30,8 @@ ON CONFLICT (name) DO UPDATE SET
     per_partition = excluded.per_partition,
     rate_count = excluded.rate_count,
     rate_for = excluded.rate_for,
+    partition_rate_count = excluded.partition_rate_count,
+    partition_rate_for = excluded.partition_rate_for,
     ordered = excluded.ordered,
     aging_for = excluded.aging_for,
     changed_at = excluded.changed_at,
@@ -178,6 +183,12 @@ FROM (
 -- postgres
 SELECT given.id, clock.now, head.id AS head_id, head.state AS head_state, attempt.error_type,
     child.id AS catch_id, child.task AS catch_task, child.state AS catch_state,
+    (
+        SELECT CASE WHEN count(*) >= paced.partition_rate_count THEN min(started.started_at) + paced.partition_rate_for END
+        FROM redrive_starts AS started
+        WHERE started.queue = paced.name AND started.partition = job.partition
+            AND started.started_at > clock.now - paced.partition_rate_for
+    ) AS partition_next_at,
     -- A worker starts the jobs of a claim by priority, due time and id. A feeder takes no slot.
     coalesce(worker.concurrency <= (
         SELECT count(*) FROM redrive_jobs AS other
@@ -191,6 +202,9 @@ CROSS JOIN (SELECT coalesce(:now::timestamptz, now) AS now FROM redrive_clock) A
 LEFT JOIN redrive_jobs AS job ON job.id = given.id
 LEFT JOIN redrive_queues AS queue
     ON job.state = 'ready' AND job.partition IS NOT NULL AND queue.name = job.queue AND queue.ordered
+LEFT JOIN redrive_queues AS paced
+    ON job.state = 'ready' AND job.partition IS NOT NULL AND paced.name = job.queue
+    AND paced.partition_rate_count IS NOT NULL
 LEFT JOIN redrive_jobs AS head ON head.id = (
     SELECT first.id FROM redrive_jobs AS first
     WHERE first.queue = queue.name AND first.partition = job.partition AND first.partition IS NOT NULL AND (
@@ -209,6 +223,12 @@ LEFT JOIN redrive_workers AS worker ON job.state = 'running' AND worker.id = job
 -- sqlite
 SELECT given.value AS id, clock.now, head.id AS head_id, head.state AS head_state, attempt.error_type,
     child.id AS catch_id, child.task AS catch_task, child.state AS catch_state,
+    (
+        SELECT CASE WHEN count(*) >= paced.partition_rate_count THEN min(started.started_at) + paced.partition_rate_for END
+        FROM redrive_starts AS started
+        WHERE started.queue = paced.name AND started.partition = job.partition
+            AND started.started_at > clock.now - paced.partition_rate_for
+    ) AS partition_next_at,
     -- A worker starts the jobs of a claim by priority, due time and id. A feeder takes no slot.
     coalesce(worker.concurrency <= (
         SELECT count(*) FROM redrive_jobs AS other
@@ -222,6 +242,9 @@ CROSS JOIN (SELECT coalesce(:now, now) AS now FROM redrive_clock) AS clock
 LEFT JOIN redrive_jobs AS job ON job.id = given.value
 LEFT JOIN redrive_queues AS queue
     ON job.state = 'ready' AND job.partition IS NOT NULL AND queue.name = job.queue AND queue.ordered
+LEFT JOIN redrive_queues AS paced
+    ON job.state = 'ready' AND job.partition IS NOT NULL AND paced.name = job.queue
+    AND paced.partition_rate_count IS NOT NULL
 LEFT JOIN redrive_jobs AS head ON head.id = (
     SELECT first.id FROM redrive_jobs AS first
     WHERE first.queue = queue.name AND first.partition = job.partition AND first.partition IS NOT NULL AND (
@@ -243,7 +266,8 @@ LEFT JOIN redrive_workers AS worker ON job.state = 'running' AND worker.id = job
 -- rate.
 -- both
 SELECT
-    name, paused_at, paused_by, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, turn, changed_at,
+    name, paused_at, paused_by, concurrency, per_partition, rate_count, rate_for, partition_rate_count,
+    partition_rate_for, ordered, aging_for, turn, changed_at,
     (
         SELECT count(*) FROM redrive_starts AS started
         WHERE started.queue = queue.name AND started.started_at > :now::timestamptz - queue.rate_for

@@ -156,10 +156,11 @@ def test_starts_are_counted_by_their_queue():
     """Starts of a queue are found by its name, and deleted when no window contains them."""
     database = Counted()
     database.run(queues.change("default", QueueChange(rate=None), now=T0))
-    lines = database.connection.execute(
-        f"EXPLAIN QUERY PLAN {loader.statements('sqlite')['queue_starts']}", encode({"queue": "q", "after": T0})
-    ).fetchall()
+    for name in ("queue_starts", "partition_starts"):
+        lines = database.connection.execute(
+            f"EXPLAIN QUERY PLAN {loader.statements('sqlite')[name]}", encode({"queue": "q", "after": T0})
+        ).fetchall()
+        assert any("PRIMARY KEY (queue=?" in row[3] for row in lines)
     database.connection.close()
 
-    assert any("PRIMARY KEY (queue=?" in row[3] for row in lines)
     assert seconds(0) < limited_queues.RESUME_AFTER

@@ -91,19 +91,23 @@ CREATE TABLE redrive_queues (
     per_partition integer CHECK (per_partition > 0),      -- running attempts of each partition
     rate_count integer CHECK (rate_count > 0),            -- starts within any span of rate_for
     rate_for interval CHECK (rate_for > interval '0'),
+    partition_rate_count integer CHECK (partition_rate_count > 0), -- starts of each partition within any span
+    partition_rate_for interval CHECK (partition_rate_for > interval '0'),
     ordered boolean NOT NULL DEFAULT false,               -- each partition runs one job at a time, in order
     aging_for interval CHECK (aging_for > interval '0'),  -- each such wait raises a job by one priority
     turn text COLLATE "C",                                -- the partition served last; the next one is first
     changed_at timestamptz,                               -- by an operator; NULL: no operator has, and code may
     set_at timestamptz,                                   -- when code or an operator set the current values
-    CHECK ((rate_count IS NULL) = (rate_for IS NULL))
+    CHECK ((rate_count IS NULL) = (rate_for IS NULL)),
+    CHECK ((partition_rate_count IS NULL) = (partition_rate_for IS NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
 
--- The latest starts of each queue with a rate, at most as many as the rate allows.
+-- The latest starts of each queue with a rate, as many as its rates need.
 CREATE TABLE redrive_starts (
     queue text COLLATE "C" NOT NULL REFERENCES redrive_queues (name) ON DELETE CASCADE,
     lease_id bigint NOT NULL,
     started_at timestamptz NOT NULL,
+    partition text COLLATE "C",
     PRIMARY KEY (queue, lease_id)
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 

@@ -80,19 +80,23 @@ CREATE TABLE redrive_queues (
     per_partition INTEGER CHECK (per_partition > 0),      -- running attempts of each partition
     rate_count INTEGER CHECK (rate_count > 0),            -- starts within any span of rate_for
     rate_for INTEGER CHECK (rate_for > 0),
+    partition_rate_count INTEGER CHECK (partition_rate_count > 0), -- starts of each partition within any span
+    partition_rate_for INTEGER CHECK (partition_rate_for > 0),
     ordered INTEGER NOT NULL DEFAULT 0 CHECK (ordered IN (0, 1)),  -- each partition runs one job at a time, in order
     aging_for INTEGER CHECK (aging_for > 0),              -- each such wait raises a job by one priority
     turn TEXT,                                            -- the partition served last; the next one is first
     changed_at INTEGER,                                   -- by an operator; NULL: no operator has, and code may
     set_at INTEGER,                                       -- when code or an operator set the current values
-    CHECK ((rate_count IS NULL) = (rate_for IS NULL))
+    CHECK ((rate_count IS NULL) = (rate_for IS NULL)),
+    CHECK ((partition_rate_count IS NULL) = (partition_rate_for IS NULL))
 ) STRICT, WITHOUT ROWID;
 
--- The latest starts of each queue with a rate, at most as many as the rate allows.
+-- The latest starts of each queue with a rate, as many as its rates need.
 CREATE TABLE redrive_starts (
     queue TEXT NOT NULL REFERENCES redrive_queues (name) ON DELETE CASCADE,
     lease_id INTEGER NOT NULL,
     started_at INTEGER NOT NULL,
+    partition TEXT,
     PRIMARY KEY (queue, lease_id)
 ) STRICT, WITHOUT ROWID;
 
