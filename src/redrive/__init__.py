@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from redrive.app.machines.machine import Machine
     from redrive.app.recurring.cron import Cron
     from redrive.app.recurring.refresh import Refresh
+    from redrive.app.tasks.batch import Batch
     from redrive.app.tasks.catch import CatchRequest
     from redrive.app.tasks.job import Job
     from redrive.app.tasks.task import Task
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = [
     "App",
     "Backoff",
+    "Batch",
     "Cancel",
     "CancelRequested",
     "CatchRequest",
@@ -101,6 +103,7 @@ _HOMES = {
     "__version__": "redrive.version",
     "App": "redrive.app.app",
     "Backoff": "redrive.policy",
+    "Batch": "redrive.app.tasks.batch",
     "Cancel": "redrive.errors",
     "CancelRequested": "redrive.errors",
     "CatchRequest": "redrive.app.tasks.catch",

@@ -148,6 +148,7 @@ def test_the_line_of_a_due_job_has_the_busy_slots(busy: tuple[int, int], expecte
         (Hold.SNOOZE, "snoozed: due in 1m 30s"),
         (Hold.PARKED, "parked: due in 1m 30s"),
         (Hold.PAUSED, "run paused: due in 1m 30s"),
+        (Hold.BATCH, "waits for the jobs of its batch: due in 1m 30s"),
         (Hold.HELD, "held: its code does not fit its recorded steps: due in 1m 30s"),
         (Hold.RELEASE, "given back: due in 1m 30s"),
         (Hold.UNKNOWN_TASK, "unknown task: due in 1m 30s"),

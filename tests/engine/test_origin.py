@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from redrive.engine.origin import (
     Kind,
     Origin,
+    of_batch,
     of_cron,
     of_feeder,
     of_machine,
@@ -62,6 +63,7 @@ ORIGINS = {
         of_topic("payments", "processing", 812),
         Origin(Kind.TOPIC, "payments", "processing#812"),
     ),
+    "batch:job/42": (of_batch(42), Origin(Kind.BATCH, "job", "42")),
     "run:checkout/a/b": (of_run("checkout", "a/b"), Origin(Kind.RUN, "checkout", "a/b")),
 }
 
@@ -83,6 +85,7 @@ def test_an_origin_is_described():
         "delivery of event 812 of topic payments to processing",
         "feeder of shard 0 of subscription processing of topic payments",
         "run order-42 of workflow checkout",
+        "batch of job 42",
     ] == [
         origin.described
         for text in (
@@ -92,6 +95,7 @@ def test_an_origin_is_described():
             of_topic("payments", "processing", 812),
             of_feeder("payments", "processing", 0),
             of_run("checkout", "order-42"),
+            of_batch(42),
         )
         if (origin := read_origin(text)) is not None
     ]

@@ -402,3 +402,15 @@ assert_type(sale.result(), str)
 assert_type(sell.start(7, id="order-7"), redrive.Run[str])
 assert_type(sale.value("state", str), str | None)
 sell.start("x")  # type: ignore[call-overload]
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def a_batch(payment: PaymentRequest) -> None:
+    """Check the arguments of each job, and know the result of the one that follows."""
+    batch = app.batch()
+    batch.add(charge, payment)
+    batch.add(charge, "x")  # type: ignore[arg-type]
+    batch.add_many(charge, [payment])
+    assert_type(batch.enqueue(charge, payment), redrive.Job[JobReceipt])

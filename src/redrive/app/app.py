@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -48,6 +48,9 @@ from redrive.stores.operations.retention import RetentionTimes
 from redrive.stores.operations.runs import waits
 from redrive.stores.query import Operation
 from redrive.stores.store import Store
+
+if TYPE_CHECKING:
+    from redrive.app.tasks.batch import Batch
 
 R = TypeVar("R")
 
@@ -176,6 +179,12 @@ class App(Declarations):
             aging=aging,
         )
         return self.queues.declare(name, change)
+
+    def batch(self) -> Batch:
+        """Return an empty batch: jobs that are enqueued together, and one that runs when all of them have ended."""
+        from redrive.app.tasks.batch import Batch
+
+        return Batch(self)
 
     def on_start(self, function: F, /) -> F:
         """Register a function that each worker of this app runs when it starts, before it claims a job.

@@ -91,7 +91,7 @@ def seen(
 
 def _has_arguments(claim: Claim) -> bool:
     origin = read_origin(claim.origin)
-    return claim.origin is None or (origin is not None and origin.kind in (Kind.CRON, Kind.REFRESH))
+    return claim.origin is None or (origin is not None and origin.kind in (Kind.CRON, Kind.REFRESH, Kind.BATCH))
 
 
 def title(message: str, payload: bytes | None) -> str:

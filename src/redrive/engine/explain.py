@@ -79,6 +79,7 @@ _WAITS: Final[Mapping[Hold, str]] = {
     Hold.BREAKER: "circuit open",
     Hold.PARKED: "parked",
     Hold.PAUSED: "run paused",
+    Hold.BATCH: "waits for the jobs of its batch",
     Hold.HELD: "held: its code does not fit its recorded steps",
 }
 

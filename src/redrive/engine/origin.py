@@ -9,6 +9,7 @@ that the job belongs to. Names contain no slash; the part is any text. ::
     topic:payments/processing#812
     topic:payments/processing@0
     run:checkout/order-42
+    batch:job/42
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Kind(StrEnum):
     """A delivery of an event to a subscription."""
     RUN = "run"
     """A run of a workflow."""
+    BATCH = "batch"
+    """A batch of jobs that another job follows."""
 
 
 _KINDS: Final[Mapping[str, Kind]] = {str(each): each for each in Kind}
@@ -45,7 +48,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         name: the name of the cron, refresh, machine, topic or workflow.
         part: the occurrence of a cron, the key of a refresh or of an instance, the subscription and the event of a
-            delivery, or the id of a run.
+            delivery, the id of a run, or the id of the job that follows a batch.
     """
 
     kind: Kind
@@ -72,8 +75,10 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
                     return f"feeder of shard {shard} of subscription {subscription} of topic {self.name}"
                 subscription, _, event = self.part.rpartition("#")
                 return f"delivery of event {event} of topic {self.name} to {subscription}"
-            case Kind.RUN:  # pragma: no branch - the last one; mypy proves that all are here
+            case Kind.RUN:
                 return f"run {self.part} of workflow {self.name}"
+            case Kind.BATCH:  # pragma: no branch - the last one; mypy proves that all are here
+                return f"batch of job {self.part}"
 
     @property
     def occurs_at(self) -> datetime | None:
@@ -143,6 +148,11 @@ def is_feeder(text: str | None) -> bool:
 def of_run(workflow: str, run_id: str) -> str:
     """Return the origin of the job of a run."""
     return f"{Kind.RUN}:{workflow}/{run_id}"
+
+
+def of_batch(number: int) -> str:
+    """Return the origin of the jobs of a batch, by the id of the job that follows them."""
+    return f"{Kind.BATCH}:job/{number}"
 
 
 def read_origin(text: str | None) -> Origin | None:

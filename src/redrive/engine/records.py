@@ -61,6 +61,8 @@ class Hold(StrEnum):
     """The run waits for an instant, a signal, an emitted value, a child run or the next try of a step."""
     PAUSED = "paused"
     """An operator paused the run."""
+    BATCH = "batch"
+    """The job follows a batch of which not all jobs have ended."""
     HELD = "held"
     """The code of the worker does not fit the recorded steps of the run; a worker with other code may."""
 
@@ -117,6 +119,7 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     tags: tuple[str, ...] = ()
     origin: str | None = None
     search: tuple[str, ...] | None = None  # the tags of its arguments; None if its task declares no fields
+    follows: bool = False  # True if it waits for the jobs of a batch
 
     @property
     def all_tags(self) -> tuple[str, ...]:

@@ -64,6 +64,23 @@ def report(claim: Claim, outcome: Outcome, sample: float, decided: Settlement) -
     )
 
 
+def ended(job: JobRecord, why: str) -> OriginResult | None:
+    """Return the report of a job that was ended from outside; None if it has no known origin."""
+    origin = read_origin(job.origin)
+    if origin is None:
+        return None
+    return OriginResult(
+        origin,
+        job.id,
+        succeeded=False,
+        why=why,
+        sample=spread(job.id),
+        began_at=began_at(job),
+        attempt=job.attempt,
+        catches=job.parent_id,
+    )
+
+
 def began_at(job: Claim | JobRecord) -> datetime | None:
     """Return when the time limit of an attempt began to count; None while the job waits in its queue."""
     # A snooze belongs to the same attempt, which began with its first claim.

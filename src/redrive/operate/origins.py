@@ -22,3 +22,5 @@ def page_of(origin: Origin) -> str:
             return path_to("machines", origin.name, origin.part)
         case Kind.TOPIC:
             return path_to("topics", origin.name, re.split("[#@]", origin.part)[0])
+        case Kind.BATCH:
+            return path_to("jobs", origin.part)

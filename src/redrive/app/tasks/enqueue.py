@@ -267,6 +267,16 @@ class Enqueuer(Generic[P, R]):
         """Enqueue many jobs, all or none; see `enqueue_many`."""
         return await self._aput(self._many(calls), using)
 
+    def prepared(self, calls: Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> list[NewJob]:
+        """Return the jobs of calls, each with its arguments, for a batch."""
+        self._check_app()
+        return [self._new(args, kwargs) for args, kwargs in calls]
+
+    def prepared_many(self, calls: Iterable[Any]) -> list[NewJob]:
+        """Return the jobs of calls as `enqueue_many` takes them, for a batch."""
+        self._check_app()
+        return self._many(calls)
+
     def _many(self, calls: Iterable[Any]) -> list[NewJob]:
         single = len(self.signature.payload) == 1
         if not isinstance(calls, Iterable):

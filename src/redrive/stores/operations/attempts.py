@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from redrive.engine import reports
 from redrive.engine.frozen import is_readable
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Settlement, Succeeded
@@ -18,6 +19,7 @@ from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, JobReco
 from redrive.engine.settle import EXPIRED, decide, set_aside
 from redrive.errors import LeaseLost, StoreError
 from redrive.policy import Failure, Stage
+from redrive.stores.operations import origins
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import find
 from redrive.stores.operations.keys import drop
@@ -167,4 +169,6 @@ def expire(budget: int, *, now: datetime | None = None) -> Statements[tuple[JobR
     params = {"now": at, "budget": budget, "note": _NOT_STARTED, "reason": EXPIRED}
     ended: Sequence[JobRecord] = yield Query("expire", params, into=JobRecord)
     yield from drop([job.id for job in ended if job.key is not None])
+    found = (reports.ended(job, _NOT_STARTED) for job in ended)
+    yield from origins.report([each for each in found if each is not None], at)
     return tuple(ended)

@@ -6,47 +6,45 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.origin import OriginResult, read_origin
 from redrive.engine.records import JobRecord
-from redrive.engine.reports import began_at, spread
+from redrive.engine.reports import ended
 from redrive.stores.operations import origins
 from redrive.stores.operations.runs import endings
 from redrive.stores.operations.runs.endings import RunStanding, is_run
 from redrive.stores.operations.settlements import end, put_cancelled, put_unstopped
 from redrive.stores.query import Query, Statements
 
+_CANCELLED = "cancelled by an operator"
+
 
 def end_job(job: JobRecord, at: datetime, why: str | None) -> Statements[bool]:
     """End a job that is not final as a part of a larger operation, and notify its schedule; return True if it ended."""
-    text = why or "cancelled by an operator"
+    text = why or _CANCELLED
     if not (yield from end(job, at, text)):
         return False
-    origin = read_origin(job.origin)
-    if origin is not None:
-        ended = OriginResult(
-            origin,
-            job.id,
-            succeeded=False,
-            why=text,
-            sample=spread(job.id),
-            began_at=began_at(job),
-            attempt=job.attempt,
-            catches=job.parent_id,
-        )
-        yield from origins.report([ended], at)
+    report = ended(job, text)
+    if report is not None:
+        yield from origins.report([report], at)
     return True
 
 
 def cancel_jobs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Statements[list[int]]:
     """Cancel those of these jobs that are not final, and return the ids of those that this has changed."""
     runs = yield from _families([job.id for job in jobs if is_run(job) and job.state not in FINAL])
-    changed = []
+    text = why or _CANCELLED
+    changed, reports = [], []
     for job in jobs:
         if job.state in FINAL:
             continue
-        work = cancel_runs(runs.get(job.id, ()), at, why) if is_run(job) else end_job(job, at, why)
-        if (yield from work):
-            changed.append(job.id)
+        work = cancel_runs(runs.get(job.id, ()), at, why) if is_run(job) else end(job, at, text)
+        if not (yield from work):
+            continue
+        changed.append(job.id)
+        report = None if is_run(job) else ended(job, text)
+        if report is not None:
+            reports.append(report)
+    # At the end: a report locks further rows, for which a transaction may wait that has locked the next job here.
+    yield from origins.report(reports, at)
     return changed
 
 
@@ -74,7 +72,7 @@ def family(job_id: int) -> Statements[list[JobRecord]]:
 # One that arrives when the undos have begun ends the run, and records what was not undone.
 def cancel_runs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Statements[list[int]]:
     """Request the cancellation of runs, which are locked; return the jobs of those that have not ended."""
-    text = why or "cancelled by an operator"
+    text = why or _CANCELLED
     live = [job for job in jobs if job.state not in FINAL]
     ids = [job.id for job in live]
     if not ids:

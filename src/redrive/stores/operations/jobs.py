@@ -303,6 +303,8 @@ def due_at(job: NewJob, at: datetime) -> datetime:
 def _hold(job: NewJob, at: datetime) -> Hold | None:
     if job.latest is not None:
         return Hold.DEBOUNCE
+    if job.follows:
+        return Hold.BATCH
     return Hold.DELAY if due_at(job, at) > at else None
 
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from redrive.engine.frozen import UnreadablePolicy, is_readable
 from redrive.engine.lease import ATTEMPT_LIMIT, GRACE, limit_of
 from redrive.engine.lifecycle import LifecycleEvent, State
+from redrive.engine.origin import Kind
 from redrive.engine.outcome import Lost, Outcome, Settlement, Succeeded, Suspended, Unreadable
 from redrive.engine.queue import Due
 from redrive.engine.records import AttemptOutcome, Claim, Enqueue, JobRecord, KeyUntil
@@ -210,8 +211,9 @@ def takes_keys(ending: Ending) -> bool:
 
 
 def _makes_work(ending: Ending) -> bool:
-    outcome = ending.outcome
-    return (
+    outcome, origin = ending.outcome, ending.claim.origin
+    # The job that follows a batch may be due when one of its jobs has ended.
+    return (origin is not None and origin.startswith(f"{Kind.BATCH}:")) or (
         isinstance(outcome, Succeeded | Suspended)
         and bool(outcome.effects)
         and any(isinstance(each, Enqueue | Publish) for each in outcome.effects)

@@ -16,7 +16,7 @@ from redrive.engine.origin import Effect, Kind, OriginResult
 from redrive.engine.outcome import Settlement
 from redrive.engine.records import Claim, Enqueue
 from redrive.engine.topics import Publish
-from redrive.stores.operations import crons, events, jobs, settlements
+from redrive.stores.operations import batches, crons, events, jobs, settlements
 from redrive.stores.operations.machines import finish as transition_ends
 from redrive.stores.operations.refresh import finish
 from redrive.stores.operations.refresh.items import ItemMove
@@ -32,6 +32,7 @@ _RECEIVERS: Final[Mapping[Kind, Receiver]] = {
     Kind.RUN: waits.child_ended,
     Kind.CRON: crons.finish_all,
     Kind.TOPIC: events.finish_all,
+    Kind.BATCH: batches.finish_all,
 }
 
 # The effects that any job can have. Those of a kind of origin, such as the next event of a machine, reach its operation

@@ -120,7 +120,7 @@ CREATE DOMAIN redrive_key_until AS text CHECK (VALUE IN ('start', 'end'));
 CREATE DOMAIN redrive_hold AS text CHECK (
     VALUE IN (
         'delay', 'retry', 'snooze', 'release', 'unknown_task', 'bad_payload', 'bad_policy', 'lost', 'redrive', 'debounce', 'breaker',
-        'parked', 'paused', 'held'
+        'parked', 'paused', 'held', 'batch'
     )
 );
 

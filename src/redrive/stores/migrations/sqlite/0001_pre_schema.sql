@@ -115,7 +115,7 @@ CREATE TABLE redrive_jobs (
         hold IS NULL
         OR hold IN (
             'delay', 'retry', 'snooze', 'release', 'unknown_task', 'bad_payload', 'bad_policy', 'lost', 'redrive', 'debounce', 'breaker',
-            'parked', 'paused', 'held'
+            'parked', 'paused', 'held', 'batch'
         )
     ),
     policy TEXT NOT NULL REFERENCES redrive_policies (digest),

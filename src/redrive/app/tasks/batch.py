@@ -1,0 +1,106 @@
+"""Batches: jobs that are enqueued together, and one that runs when all of them have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ParamSpec, TypeVar
+
+from redrive.app.attempts.effects import Effects, joined
+from redrive.app.protocol import AppProtocol
+from redrive.app.tasks.enqueue import Enqueuer
+from redrive.app.tasks.job import Job
+from redrive.engine.records import Enqueue, NewJob
+from redrive.stores.operations import batches, jobs
+from redrive.stores.operations.jobs import EnqueueResult
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Batch:
+    """Jobs of any tasks that are enqueued together, and one that runs when all of them have ended.
+
+    `redrive.App.batch` makes it. Nothing is stored before `enqueue`.
+
+    A job has ended when it has succeeded, is cancelled, or is dead; with a catch task, when its catch job has ended. An
+    operator who redrives a dead job later does not change that. All jobs of a batch have the tag ``batch:N``, where N
+    is the id of the one that follows them. There ``app.jobs.select(Filter(tag=f"batch:{ctx.job_id}", state="dead"))``
+    returns what went wrong, as long as ended jobs are kept.
+    """
+
+    def __init__(self, app: AppProtocol) -> None:
+        self._app = app
+        self._members: list[NewJob] = []
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def add(self, task: Enqueuer[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Add a job.
+
+        Args:
+            task: a task of the app, perhaps under `options`; without a key.
+            *args: its arguments.
+            **kwargs: likewise.
+
+        Raises:
+            PayloadError: the arguments do not match the annotations, or cannot be stored.
+        """
+        self._members += task.prepared([(args, kwargs)])
+
+    def add_many(self, task: Enqueuer[..., Any], calls: Iterable[Any]) -> None:
+        """Add many jobs of one task, with calls as for `Task.enqueue_many`."""
+        self._members += task.prepared_many(calls)
+
+    def enqueue(self, then: Enqueuer[P, R], *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
+        """Enqueue all jobs, all or none, and the job that runs when they have ended; at once if there are none.
+
+        In a handler they are enqueued when the attempt succeeds, as by `Task.enqueue`.
+
+        Args:
+            then: the task of the job that follows, perhaps under `options`; without a key.
+            *args: its arguments.
+            using: your own connection, as for `Task.enqueue`.
+            **kwargs: its arguments by name.
+
+        Returns:
+            A handle on the job that follows.
+
+        Raises:
+            PayloadError: its arguments do not match the annotations, or cannot be stored.
+            ConfigurationError: a job has a key, or one of an ordered queue has no partition.
+            OutcomeUnknown: the answer to the commit was lost: all jobs exist, or none.
+            StoreError: the database refused, or cannot be reached; nothing was enqueued.
+        """
+        (last,) = then.prepared([(args, kwargs)])
+        held = None if using is not None else joined(self._app)
+        if held is not None:
+            held.check()
+            store = self._app.store
+            loan = held.loans[0] if store.local else None
+            reserve = store.run if loan is None else loan.run
+            return self._join(held, last, reserve(jobs.reserve([*self._members, last], now=self._app.now())))
+        operation = batches.enqueue(self._members, last, now=self._app.now())
+        return self._handle(self._app.store.run(operation, using=using), using)
+
+    async def aenqueue(self, then: Enqueuer[P, R], *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
+        """Enqueue all jobs, and the one that follows them; see `enqueue`."""
+        (last,) = then.prepared([(args, kwargs)])
+        held = None if using is not None else joined(self._app)
+        if held is not None:
+            held.check()
+            store = self._app.store
+            loan = held.loans[1] if store.local else None
+            reserve = store.arun if loan is None else loan.run
+            return self._join(held, last, await reserve(jobs.reserve([*self._members, last], now=self._app.now())))
+        operation = batches.enqueue(self._members, last, now=self._app.now())
+        return self._handle(await self._app.store.arun(operation, using=using), using)
+
+    def _join(self, held: Effects, last: NewJob, placed: EnqueueResult) -> Job[Any]:
+        """Have an attempt write the batch at its end."""
+        own, follower = batches.linked(self._members, last, placed.ids[-1])
+        held.add(*(Enqueue(number, job) for number, job in zip(placed.ids, [*own, follower], strict=True)))
+        return Job(self._app, placed.ids[-1], pending=held)
+
+    def _handle(self, placed: EnqueueResult, using: object) -> Job[Any]:
+        return Job(self._app, placed.ids[-1], enqueued_at=placed.at, uncommitted=using is not None)

@@ -1,0 +1,137 @@
+"""Batches in the code: what may be added, and what follows when all has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from redrive import App, Batch, Context, Filter
+from redrive.errors import ConfigurationError, PayloadError
+from redrive.testing import VirtualClock, drain
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[App]:
+    """Yield an app in virtual time, in a file."""
+    app = App(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal", clock=VirtualClock())
+    yield app
+    app.close()
+
+
+def filled(app: App, seen: list[str]) -> tuple[Batch, object]:
+    """Return a batch of two tasks, of which one job dies, and the task that follows."""
+
+    @app.task(retry="1 10s")
+    def charge(invoice: int) -> None:
+        seen.append(f"charge {invoice}")
+        if invoice == 2:
+            raise ValueError("no such invoice")
+
+    @app.task
+    def remind(customer: str, *, urgent: bool = False) -> None:
+        seen.append(f"remind {customer} {urgent}")
+
+    @app.task
+    def report(month: str, ctx: Context) -> str:
+        dead = app.jobs.select(Filter(tag=f"batch:{ctx.job_id}", state="dead"))
+        seen.append(f"{month}: {len(dead)} dead")
+        return month
+
+    batch = app.batch()
+    batch.add_many(charge.options(tags="billing"), [1, 2, 3])
+    batch.add(remind, "ada", urgent=True)
+    return batch, report
+
+
+def test_a_job_follows_when_all_have_ended(app: App):
+    """It runs once, after the last attempt of the last job, and finds what went wrong by the tag."""
+    seen: list[str] = []
+    batch, report = filled(app, seen)
+    then = batch.enqueue(report, "January")
+    why = then.why
+    drain(app)
+
+    assert (4, "waits for the jobs of its batch") == (len(batch), why)
+    assert ("January: 1 dead", 6) == (seen[-1], len(seen))
+    assert "January" == then.result(timeout=0)
+    assert 3 == len(app.jobs.select(Filter(tag="billing")))
+
+
+def test_a_batch_is_enqueued_asynchronously(app: App):
+    """The asynchronous form does the same."""
+    seen: list[str] = []
+    batch, report = filled(app, seen)
+    then = asyncio.run(batch.aenqueue(report, month="May"))
+    drain(app)
+
+    assert ("succeeded", "May: 1 dead") == (then.state, seen[-1])
+
+
+def test_an_empty_batch_is_followed_at_once(app: App):
+    """Without jobs only the one that follows runs."""
+    seen: list[str] = []
+    _, report = filled(app, seen)
+    app.batch().enqueue(report, "June")
+    drain(app)
+
+    assert ["June: 0 dead"] == seen
+
+
+def test_a_batch_is_written_in_the_transaction_of_the_caller(app: App, tmp_path: Path):
+    """With a connection of the caller it exists if and only if that commits."""
+    seen: list[str] = []
+    batch, report = filled(app, seen)
+    app.open()
+    with sqlite3.connect(tmp_path / "jobs.db") as connection:
+        batch.enqueue(report, "July", using=connection)
+        connection.rollback()
+        before = app.jobs.select()
+        batch.enqueue(report, "July", using=connection)
+    connection.close()
+    drain(app)
+
+    assert ((), "July: 1 dead") == (before, seen[-1])
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_batch_of_a_handler_is_written_when_its_attempt_succeeds(app: App, is_async: bool):
+    """An attempt that fails leaves no batch; the one that succeeds leaves one, all of it."""
+    seen: list[str] = []
+    batch, report = filled(app, seen)
+
+    async def abegin(ctx: Context) -> None:
+        await batch.aenqueue(report, f"attempt {ctx.attempt}")
+        if ctx.attempt == 1:
+            raise ConnectionError("again")
+
+    def begin(ctx: Context) -> None:
+        batch.enqueue(report, f"attempt {ctx.attempt}")
+        if ctx.attempt == 1:
+            raise ConnectionError("again")
+
+    app.task(abegin if is_async else begin, name="begin", retry="1 1s").enqueue()
+    drain(app)
+
+    assert "attempt 2: 1 dead" == seen[-1]
+    assert 1 == sum("dead" in each for each in seen)
+
+
+def test_wrong_jobs_are_refused_when_they_are_added(app: App):
+    """Arguments are checked at once, keys when the batch is enqueued; nothing is stored."""
+    batch, report = filled(app, [])
+    charge = app.tasks["charge"]
+    with pytest.raises(PayloadError):
+        batch.add(charge, "x")
+    with pytest.raises(PayloadError, match="call 1"):
+        batch.add_many(charge, [1, "x"])
+    with pytest.raises(PayloadError):
+        batch.enqueue(report, 7)
+    batch.add(charge.options(key="one"), 1)
+    with pytest.raises(ConfigurationError, match="have no key"):
+        batch.enqueue(report, "May")
+
+    assert () == app.jobs.select()
