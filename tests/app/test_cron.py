@@ -180,7 +180,7 @@ def test_a_function_cannot_be_two_crons_or_tasks(app: App):
 
 def test_a_cron_has_a_pattern(app: App):
     """Decorators without parentheses are refused, because they would ignore the function."""
-    with pytest.raises(TaskDefinitionError, match=r"a cron is made by @app.cron\(\"\*/5 \* \* \* \*\"\) above"):
+    with pytest.raises(TaskDefinitionError, match=r"got the function nothing: write @app.cron\(\"\*/5 \* \* \* \*\"\)"):
         app.cron(nothing)  # type: ignore[arg-type]
 
 

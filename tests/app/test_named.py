@@ -75,7 +75,7 @@ def test_known_tasks_keep_their_check_and_their_options(worker: App):
     [
         ((1,), {}, r"add: this process does not have the task, so its arguments are given by name, got \(1,\)"),
         ((), {"at": datetime(2026, 1, 1, tzinfo=UTC)}, "add: argument 'at' would not arrive as it is"),
-        ((), {"one": object()}, "add: object cannot be written as JSON"),
+        ((), {"one": object()}, "add: argument 'one': object cannot be written as JSON"),
     ],
 )
 def test_arguments_that_would_change_are_refused(web: App, args: tuple[Any, ...], kwargs: dict[str, Any], message: str):

@@ -199,9 +199,12 @@ def test_an_argument_that_does_not_match_is_refused(function, value, place):
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (Opaque(), "anything: Opaque cannot be written as JSON: use a dataclass, a struct, a TypedDict"),
-        (print, "anything: builtin_function_or_method cannot be written as JSON"),
-        ("\ud800", "anything: 'utf-8' codec can't encode character"),
+        (
+            Opaque(),
+            "anything: argument 'value': Opaque cannot be written as JSON: use a dataclass, a struct, a TypedDict",
+        ),
+        (print, "anything: argument 'value': print can be called, and cannot be written as JSON: pass its name"),
+        ("\ud800", "anything: argument 'value': 'utf-8' codec can't encode character"),
         (AT, "becomes '2026-01-02T03:04:05Z'"),
         ({1: "a"}, "anything: argument 'value' would not arrive as it is: {1: 'a'} becomes {'1': 'a'}"),
         ((1, 2), "(1, 2) becomes [1, 2]"),
@@ -240,7 +243,7 @@ def test_a_value_that_contains_itself_is_refused():
     cycle: list[Any] = []
     cycle.append(cycle)
 
-    with pytest.raises(PayloadError, match="anything: RecursionError"):
+    with pytest.raises(PayloadError, match="anything: argument 'value': RecursionError"):
         signature(anything).write((cycle,), {})
 
 

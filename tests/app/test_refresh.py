@@ -442,7 +442,7 @@ def test_a_drain_of_a_refresh_without_a_schedule_ends(app: App, ran: list):
 
 def test_a_refresh_without_a_policy_is_refused(app: App):
     """Decorators without parentheses are refused with the correct form."""
-    with pytest.raises(TaskDefinitionError, match=r'made by @app.refresh\("Refresh every 2 hours"\) above a function'):
+    with pytest.raises(TaskDefinitionError, match=r'table: write @app.refresh\("Refresh every 2 hours"\)$'):
 
         @app.refresh
         def table() -> None: ...

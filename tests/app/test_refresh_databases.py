@@ -257,7 +257,7 @@ def test_a_program_that_does_not_have_the_refresh_starts_nothing_of_it(program, 
 
     program().refresh(EVERY, name="fetch")(note).keeping(at_once=False).track("k")
     other = program()
-    other.cron("@yearly")(lambda: None)
+    other.cron("@yearly", name="unused")(lambda: None)
     drain(other, within="4h")
     assert [] == ran
 
@@ -280,7 +280,7 @@ def test_a_program_that_does_not_have_the_refresh_sees_deadlines_pass(program, c
     table.track("k")
     drain(app, within="1s")
     other = program()
-    other.cron("@yearly")(lambda: None)
+    other.cron("@yearly", name="unused")(lambda: None)
     drain(other, within="1h")
 
     item = table.get("k")

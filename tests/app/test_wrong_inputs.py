@@ -290,9 +290,9 @@ APP_CALLS: list[tuple[Callable[[App], object], str]] = [
     (lambda app: app.jobs.cancel(5), "jobs are selected by a redrive.Filter"),  # type: ignore[arg-type]
     (lambda app: app.jobs.redrive(None), "jobs are selected by a redrive.Filter"),  # type: ignore[arg-type]
     (lambda app: app.jobs.repolicy(5), "jobs are selected by a redrive.Filter"),  # type: ignore[arg-type]
-    (lambda app: app.cron("* * * * *", tz=5)(lambda: None), "5 is not a time zone"),  # type: ignore[arg-type]
-    (lambda app: app.cron("* * * * *", tz="Mars")(lambda: None), "'Mars' is not a time zone"),
-    (lambda app: app.cron("* * * * *", window="x")(lambda: None), "a duration cannot contain 'x' here"),
+    (lambda app: app.cron("* * * * *", tz=5, name="work")(lambda: None), "5 is not a time zone"),  # type: ignore[arg-type]
+    (lambda app: app.cron("* * * * *", tz="Mars", name="work")(lambda: None), "'Mars' is not a time zone"),
+    (lambda app: app.cron("* * * * *", window="x", name="work")(lambda: None), "a duration cannot contain 'x' here"),
     (lambda app: app.cron(5), "a cron is made by @app.cron"),  # type: ignore[arg-type]
     (lambda app: app.refresh(5), "a refresh is made by @app.refresh"),  # type: ignore[arg-type]
     (lambda app: app.refresh("Refresh every hour", on_disabled=5)(work), "on_disabled, a task or its name,"),  # type: ignore[arg-type]

@@ -80,6 +80,14 @@ def test_a_schedule_must_define_its_delay():
         Backoff().draw(1, None, 0.5)
 
 
+def test_a_schedule_without_a_kind_takes_no_arguments():
+    """An error names a method that makes one."""
+    message = r'^Backoff\(\) takes no arguments: write Backoff.exponential\("1s", "10m"\), or another of its methods$'
+    for arguments, options in ((("1s",), {}), ((), {"maximum": "10m"})):
+        with pytest.raises(PolicyValueError, match=message):
+            Backoff(*arguments, **options)
+
+
 def test_kinds_have_different_names():
     """Registering a second kind under a name is refused, because stored policies could not distinguish the two."""
     with pytest.raises(PolicyValueError, match="the kind 'constant' of backoff is taken by Constant"):

@@ -122,9 +122,7 @@ def test_the_signature_has_the_types_of_the_arguments():
 
 def test_wrong_keywords_are_type_errors_that_name_the_policy():
     """Refuse an unknown keyword, and any positional argument, as functions do."""
-    # Newer versions of Python add "Did you mean 'attempts'?".
-    message = r"^Policy.__init__\(\) got an unexpected keyword argument 'atempts'(\. Did you mean 'attempts'\?)?$"
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(TypeError, match=r"^Policy\(\) has no option atempts=: did you mean attempts=\?$"):
         Policy(atempts=3)
-    with pytest.raises(TypeError, match=r"^Policy.__init__\(\) takes 1 positional argument but 2 were given$"):
+    with pytest.raises(TypeError, match=r"^Policy\(\) takes 1 positional argument but 2 were given$"):
         Policy(3)

@@ -42,6 +42,7 @@ from redrive.forks import ForkSafeLock
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.policy.fields import span
+from redrive.spelling import spelled, without
 from redrive.stores.opening import aopen_store, open_store
 from redrive.stores.operations import admin
 from redrive.stores.operations.retention import RetentionTimes
@@ -97,6 +98,7 @@ class App(Declarations):
             argument is not of its type.
     """
 
+    @spelled("App")
     def __init__(
         self,
         url: str = "sqlite:///redrive.db",
@@ -141,6 +143,7 @@ class App(Declarations):
 
     # ---------------------------------------------------------------- definitions
 
+    @spelled("app.queue", 'app.queue("mail", concurrency=5), and @app.task(queue="mail") above a function')
     def queue(
         self,
         name: str,
@@ -186,6 +189,7 @@ class App(Declarations):
 
         return Batch(self)
 
+    @spelled("@app.on_start")
     def on_start(self, function: F, /) -> F:
         """Register a function that each worker of this app runs when it starts, before it claims a job.
 
@@ -205,6 +209,7 @@ class App(Declarations):
         """
         return self.hooks.add_start(function)
 
+    @spelled("@app.on_stop")
     def on_stop(self, function: F, /) -> F:
         """Register a function that each worker of this app runs when it stops, after the last handler.
 
@@ -345,6 +350,9 @@ class App(Declarations):
     def actor(self) -> str:
         """The default actor for the audit log: ``user@host`` of this process."""
         return default_actor()
+
+    if not TYPE_CHECKING:  # a type checker would take every attribute for known
+        __getattr__ = without("app")
 
     def now(self) -> datetime | None:
         """Return the instant of the injected clock; None in production, where the database's clock is used."""

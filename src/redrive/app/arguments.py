@@ -169,7 +169,13 @@ def checked_function(function: Any, kind: str, how: str) -> Callable[..., Any]:
     if getattr(function, "is_workflow", False):
         raise TaskDefinitionError(f"{only_started(function.name)}; a {kind} is another function, which calls that")
     if not inspect.isroutine(function):
-        raise TaskDefinitionError(f"{function!r} is no function; a {kind} is made by {how}")
+        instead = ": write a def that calls it, and decorate that" if callable(function) else ""
+        raise TaskDefinitionError(f"{function!r} is no function; a {kind} is made by {how}{instead}")
+    if inspect.isbuiltin(function):
+        raise TaskDefinitionError(
+            f"{function.__name__} is written in C, and has no annotations by which a {kind} reads its arguments: write "
+            "a def that calls it, and decorate that"
+        )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TaskDefinitionError(
             f"{function.__module__}.{function.__qualname__} is a generator function, and a {kind} runs to its end and "
@@ -177,6 +183,15 @@ def checked_function(function: Any, kind: str, how: str) -> Callable[..., Any]:
         )
     found: Callable[..., Any] = function
     return found
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """Return the name of a function that is given no other one."""
+    if function.__name__ == "<lambda>":
+        raise TaskDefinitionError(
+            f"a lambda in {function.__module__} has no name by which a worker could find it: write a def, or give name="
+        )
+    return function.__name__
 
 
 def _is_method(function: object) -> bool:

@@ -21,6 +21,7 @@ from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.schedule import RefreshPolicy
 from redrive.schedule.timezone import member
+from redrive.spelling import spelled, without
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,6 +76,7 @@ class Declarations:
         executor: Executor = "thread",
         search: Iterable[str] = (),
     ) -> decorators.TaskDecorator: ...
+    @spelled("@app.task")
     def task(
         self,
         function: Callable[..., Any] | None = None,
@@ -148,6 +150,7 @@ class Declarations:
 
         return register if function is None else register(function)
 
+    @spelled("@app.workflow", "@app.workflow()")
     def workflow(
         self,
         *,
@@ -206,6 +209,7 @@ class Declarations:
     def step(self, function: F, /) -> F: ...
     @overload
     def step(self, *, name: str | None = None, aka: str | Iterable[str] = ()) -> Callable[[F], F]: ...
+    @spelled("@app.step")
     def step(
         self, function: Callable[..., Any] | None = None, *, name: str | None = None, aka: str | Iterable[str] = ()
     ) -> Any:
@@ -230,6 +234,7 @@ class Declarations:
 
         return declare if function is None else declare(function)
 
+    @spelled("@app.cron", '@app.cron("*/5 * * * *")')
     def cron(
         self,
         pattern: str,
@@ -313,6 +318,7 @@ class Declarations:
 
         return register
 
+    @spelled("@app.refresh", '@app.refresh("Refresh every 2 hours")')
     def refresh(
         self,
         policy: RefreshPolicy | str,
@@ -364,6 +370,7 @@ class Declarations:
 
         return register
 
+    @spelled("app.machine", 'orders = app.machine("orders"), and @orders.state(...) above a function')
     def machine(
         self,
         name: str,
@@ -419,6 +426,7 @@ class Declarations:
     def topic(
         self, name: str, type: object, /, *, version: int = 1, keep_for: Duration = "7d", keep_bytes: int | None = None
     ) -> Topic[Any]: ...
+    @spelled("app.topic", 'orders = app.topic("orders", Order), and @orders.subscribe("mail") above a function')
     def topic(
         self,
         name: str,
@@ -480,7 +488,7 @@ class Tasks(Declarations):
         app = self.__dict__.get("_app")
         if app is None or name.startswith("__"):
             if hasattr(type(self), name) or not hasattr(AppProtocol, name):
-                raise AttributeError(f"Tasks has no attribute {name!r}")
+                return without("app")(self, name)
             known = ", ".join(self._registry.tasks)
             raise ConfigurationError(
                 f"the tasks of this collection ({known}) belong to no App yet: include it with app.include(tasks)"

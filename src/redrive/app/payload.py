@@ -56,6 +56,11 @@ def enc_hook(value: object) -> Any:
     if isinstance(value, ZoneInfo) and value.key:
         return value.key
     dump = getattr(value, "model_dump", None)
+    if dump is None and callable(value):
+        label = getattr(value, "__qualname__", type_name(type(value)))
+        raise NotImplementedError(
+            f"{label} can be called, and cannot be written as JSON: pass its name, or make it a task of its own"
+        )
     if dump is None:
         raise NotImplementedError(
             f"{type_name(type(value))} cannot be written as JSON: use a dataclass, a struct, a TypedDict"
@@ -92,6 +97,16 @@ def _encoded(arguments: Mapping[str, Any], order: KeyOrder) -> bytes:
             raise
     # msgspec sorts members only if the keys are texts, which those of a mapping of numbers are in JSON.
     return msgspec.json.encode(msgspec.json.decode(msgspec.json.encode(arguments, enc_hook=enc_hook)), order=order)
+
+
+def _place(arguments: Mapping[str, Any]) -> str:
+    """Return which argument cannot be written, as the beginning of a sentence."""
+    for name, value in arguments.items():
+        try:
+            _encoded({name: value}, None)
+        except Exception:  # noqa: BLE001 - serialisers are the user's
+            return f"argument {name!r}: "
+    return ""
 
 
 def _text(error: Exception) -> str:
@@ -220,7 +235,7 @@ class Signature:
             raw = _encoded(bound, order)
         except Exception as error:
             # Serialisers and validators are the user's and may raise anything, which must not stop a worker.
-            raise PayloadError(f"{self.name}: {_text(error)}") from error
+            raise PayloadError(f"{self.name}: {_place(bound)}{_text(error)}") from error
         try:
             decoded = self._decode(raw)
         except Exception as error:
@@ -328,7 +343,7 @@ class UnknownSignature(Signature):
             arrived = msgspec.json.decode(raw)
         except Exception as error:
             # As in `Signature.write`.
-            raise PayloadError(f"{self.name}: {_text(error)}") from error
+            raise PayloadError(f"{self.name}: {_place(kwargs)}{_text(error)}") from error
         for name, value in kwargs.items():
             if arrived[name] != value:
                 raise PayloadError(

@@ -45,6 +45,9 @@ K = TypeVar("K", bound=Task[Any, Any, Any])
 # The options of a subscription that are those of a task.
 _OF_SUBSCRIPTIONS = ("retry", "timeout", "soft_timeout", "idempotent", "keep_for", "search")
 
+# The modules between a call of the user and its function here.
+_OURS = ("redrive.app", "redrive.spelling")
+
 FOREVER = "forever"
 """The value of ``keep_for`` under which jobs are never deleted."""
 
@@ -190,7 +193,7 @@ class Registry:
         self, function: Callable[..., Any], declaration: Declaration, kind: Callable[..., K], **settings: object
     ) -> K:
         label = arguments.checked_text(
-            function.__name__ if declaration.name is None else declaration.name,
+            arguments.function_name(function) if declaration.name is None else declaration.name,
             f"the name of the task {function.__module__}.{function.__qualname__}",
         )
         arguments.checked_flag(declaration.idempotent, f"task {label!r}: idempotent")
@@ -386,7 +389,7 @@ def _check_caught_by(signature: Signature, catch: Task[Any, Any, Any]) -> None:
 def _caller() -> str:
     """Return the file and the line of the module that declares a machine."""
     frame = sys._getframe(1)  # as `warnings` finds the line of a caller
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("redrive.app"):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
         frame = frame.f_back
     return f"{frame.f_globals.get('__name__', '')}:{frame.f_lineno}"
 

@@ -42,6 +42,13 @@ class Backoff(Value):
     #: True if a schedule that `draws` needs its sample before; then the history of a call keeps it.
     remembers: ClassVar[bool] = False
 
+    def __init__(self, *args: object, **options: object) -> None:
+        if args or options:
+            raise PolicyValueError(
+                f'{type(self).__name__}() takes no arguments: write Backoff.exponential("1s", "10m"), or another of '
+                "its methods"
+            )
+
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         if "kind" in cls.__dict__ and KINDS.setdefault(cls.kind, cls) is not cls:

@@ -20,6 +20,7 @@ from redrive.policy.duration import ZERO, Duration, parse_duration
 from redrive.policy.jitter import Jitter
 from redrive.policy.outcome import Hook, StopEvent
 from redrive.policy.value import Converted, Field, Frozen, Value, check_attempts, freeze
+from redrive.spelling import spelled
 
 
 class Rule(Value):
@@ -42,6 +43,7 @@ class Rule(Value):
     backoff: Backoff | None
     attempts: int | None
 
+    @spelled("Rule")
     def __init__(
         self,
         on: type[BaseException] | str | Iterable[type[BaseException] | str],
@@ -263,6 +265,6 @@ class PolicySettings(Frozen):
 
 
 # Errors about arguments name the class that users call.
-PolicySettings.__init__.__qualname__ = "Policy.__init__"
+PolicySettings.__init__ = spelled("Policy")(PolicySettings.__init__)  # type: ignore[method-assign]
 
 FIELDS: Mapping[str, Field] = MappingProxyType(PolicySettings._defaults)  # of a class of this module

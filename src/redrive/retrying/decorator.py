@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 from redrive.errors import PolicyValueError
 from redrive.policy import Policy
 from redrive.policy.classify import code_flags
+from redrive.policy.fields import FIELDS
 from redrive.retrying import loops
 from redrive.retrying.context import SCOPE, SYSTEM
 from redrive.retrying.plan import Plan, name_of
@@ -86,6 +87,10 @@ def retry(policy: Policy | str | None = None, /, *, generator: Mode = "until_fir
     """
     if policy is not None and not isinstance(policy, Policy | str):
         raise TypeError(f"retry() takes a policy or a directive, not {policy!r}: write @retry(..., on=SomeError)")
+    if not fields.keys() <= FIELDS.keys():
+        from redrive.vocabulary import unknown_option
+
+        raise unknown_option("@redrive.retry", next(name for name in fields if name not in FIELDS), [*FIELDS])
     if fields.get("on", ...) is None:
         del fields["on"]
     base = Policy.parse(policy) if isinstance(policy, str) else policy

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, dataclass, field
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redrive.app.attempts.effects import NO_LOANS
 from redrive.app.attempts.handle import AttemptHandle, Stop
@@ -19,6 +19,7 @@ from redrive.errors import ConfigurationError
 from redrive.policy import parse_duration
 from redrive.policy.duration import Duration
 from redrive.retrying import rng
+from redrive.spelling import without
 from redrive.stores.query import Operation
 from redrive.stores.store import AsyncStoreTransaction, StoreTransaction
 
@@ -69,6 +70,9 @@ class Context:
     resources: Mapping[str, Any] = field(default_factory=Resources, repr=False, compare=False)
     transition: TransitionHandle | None = field(default=None, repr=False, compare=False)
     delivery: Delivery | None = field(default=None, repr=False, compare=False)
+
+    if not TYPE_CHECKING:  # as in `redrive.App`
+        __getattr__ = without("context")
 
     @property
     def events(self) -> tuple[DeliveredEvent, ...]:

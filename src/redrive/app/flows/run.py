@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import msgspec
 
@@ -18,6 +18,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.runs import RunRecord, SignalRecord, StepKind, StepRecord, in_order
 from redrive.errors import ConfigurationError
 from redrive.policy.duration import Duration
+from redrive.spelling import without
 from redrive.stores.operations import jobs
 from redrive.stores.operations import managing_runs as manage
 from redrive.stores.operations.managing_runs import RunView, Timeline
@@ -47,6 +48,9 @@ class Run(Generic[R]):
         self.created = created
         self._app = app
         self._job_id = job_id
+
+    if not TYPE_CHECKING:  # as in `redrive.App`
+        __getattr__ = without("run")
 
     def __repr__(self) -> str:
         return f"<run {self.id} of {self.workflow}>"

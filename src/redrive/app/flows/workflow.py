@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, Never, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, ParamSpec, TypeVar, overload
 
 from redrive.app.arguments import checked_count, checked_text, only_started
 from redrive.app.flows.flow import Flow
@@ -19,6 +19,7 @@ from redrive.app.types import type_name
 from redrive.engine.runs import MAX_STEPS, WARN_STEPS, NewRun, digest_of
 from redrive.errors import ConfigurationError, TaskDefinitionError
 from redrive.policy import Policy
+from redrive.spelling import without
 from redrive.stores.operations.runs import start as starting
 from redrive.stores.operations.runs.start import StartedRun
 
@@ -74,6 +75,9 @@ class Workflow(Task[P, R, C, ...], Generic[P, R, C]):
     def of_version(self, version: int) -> Workflow[Any, Any, Any] | None:
         """Return the workflow that continues runs of a version; None if this process does not have it."""
         return self.versions.get(version)
+
+    if not TYPE_CHECKING:  # as in `redrive.App`
+        __getattr__ = without("workflow")
 
     # ---------------------------------------------------------------- starting
 

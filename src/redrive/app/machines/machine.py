@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, Protocol
@@ -10,7 +11,7 @@ from typing import Any, Literal, Protocol
 from msgspec import structs
 
 from redrive import observe
-from redrive.app.arguments import check_printable, checked_function, checked_text
+from redrive.app.arguments import check_printable, checked_function, checked_text, function_name
 from redrive.app.events import emit_apart
 from redrive.app.machines.instance import MachineInstance
 from redrive.app.machines.machines import MachineHandle
@@ -27,6 +28,7 @@ from redrive.observe.listeners import DEBUG, heard
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.schedule.timezone import member
+from redrive.spelling import spelled
 from redrive.stores.operations.machines import send as sending
 from redrive.stores.operations.machines import turns
 from redrive.stores.operations.machines.rows import Choice, Known, MachineEvent, Start
@@ -87,9 +89,11 @@ class Machine(MachineHandle):
         ``@machine.start`` or ``@machine.start(...)``, with the options of `state`.
         """
         if function is None:
-            return self.state(start=True, **options)
+            # An error about an option names this decorator.
+            return spelled("@machine.start")(inspect.unwrap(Machine.state))(self, start=True, **options)
         return self.state(start=True)(function)
 
+    @spelled("@machine.state", "@machine.state(after=[...])")
     def state(
         self,
         *,
@@ -161,7 +165,7 @@ class Machine(MachineHandle):
         self, function: Callable[..., Any], state: StateDeclaration, changes: dict[str, Any], name: str | None
     ) -> StateTask:
         checked_function(function, "state", "@machine.state(after=[...]) above a function")
-        label: str = getattr(function, "__name__", "") if name is None else name
+        label: str = function_name(function) if name is None else name
         checked_text(label, f"machine {self.name!r}: the name of a state")
         check_printable(label, f"machine {self.name!r}: the name of a state")
         if label in self.tasks:

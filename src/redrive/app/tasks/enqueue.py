@@ -28,6 +28,7 @@ from redrive.observe.listeners import DEBUG, heard
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.policy.fields import span
+from redrive.spelling import spelled, without
 from redrive.stores.operations import jobs
 from redrive.stores.operations.jobs import EnqueueResult
 from redrive.stores.query import Operation
@@ -78,6 +79,9 @@ class Enqueuer(Generic[P, R]):
         self._options = options
         self._check(options)
 
+    if not TYPE_CHECKING:  # as in `redrive.App`
+        __getattr__ = without("task")
+
     @property
     def defaults(self) -> Options:
         """The options of its jobs."""
@@ -90,6 +94,7 @@ class Enqueuer(Generic[P, R]):
             for what in ("key", "partition", "idempotency_key"):
                 check_name(getattr(options, what), f"{self.name}: {what}", self.signature.parameters)
 
+    @spelled("options")
     def options(
         self,
         *,
@@ -316,7 +321,16 @@ class Enqueuer(Generic[P, R]):
 
     def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
         options = self._options
-        new = self.new_job(self.signature.write(args, kwargs))
+        try:
+            new = self.new_job(self.signature.write(args, kwargs))
+        except PayloadError as error:
+            unknown = next((name for name in kwargs if name not in self.signature.parameters), None)
+            if unknown is None or not self.signature.known:
+                raise
+            from redrive.vocabulary import advice
+
+            found = advice(unknown, task=self.name)
+            raise PayloadError(f"{error}" + (f"; {found}" if found else "")) from error.__cause__
         if options.key is None and options.idempotency_key is None and options.partition is None:
             return new
         key = self._name("key", options.key, args, kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from redrive.app.attempts.effects import Effects
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
@@ -15,6 +15,7 @@ from redrive.engine.records import AttemptRecord, JobRecord, Progress
 from redrive.errors import ConfigurationError, JobNotFound, ResultTimeout
 from redrive.observe.listeners import INFO, heard
 from redrive.policy.duration import Duration
+from redrive.spelling import without
 from redrive.stores.operations import admin, attempts, jobs, queues, redriving
 from redrive.stores.urls import redacted
 
@@ -52,6 +53,9 @@ class Job(Generic[R]):
         self._app = app
         self._record: JobRecord | None = None
         self._around: Circumstances | None = None
+
+    if not TYPE_CHECKING:  # as in `redrive.App`
+        __getattr__ = without("job")
 
     def __repr__(self) -> str:
         return f"<job {self.id}>"

@@ -34,6 +34,7 @@ from redrive.engine.topics import (
 from redrive.errors import ConfigurationError, PayloadError, TaskDefinitionError
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
+from redrive.spelling import spelled
 from redrive.stores.operations import events
 from redrive.stores.operations.topics.subscriptions import SubscriptionDefinition
 from redrive.stores.query import Operation
@@ -119,6 +120,7 @@ class Topic(Generic[E]):
     def _decoders(self) -> Mapping[str, msgspec.json.Decoder[Any]]:
         return {name: msgspec.json.Decoder(part, dec_hook=dec_hook) for name, part in self.types.items()}
 
+    @spelled("@topic.upcast", "@topic.upcast(1)")
     def upcast(self, version: int, *, type: type | None = None) -> Callable[[U], U]:  # noqa: A002 - the word of users
         """Register a function that turns the data of an event of an older version into that of the next version.
 
@@ -315,6 +317,7 @@ class Topic(Generic[E]):
 
     # ---------------------------------------------------------------- subscribe
 
+    @spelled("@topic.subscribe", '@topic.subscribe("mail")')
     def subscribe(
         self,
         name: str,

@@ -1,0 +1,256 @@
+"""The words of other libraries, with those of redrive for the same: what errors about unknown names recommend.
+
+The words are those of Celery, RQ, Dramatiq, Huey, arq, Procrastinate, tenacity and backoff. None of them works here.
+Loaded by the errors alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from redrive.errors import TaskDefinitionError
+
+# An option of redrive: how it is given.
+_OPTIONS = {
+    "aka": 'aka="old_name"',
+    "at": "at=datetime(2027, 1, 1, tzinfo=UTC)",
+    "attempts": "attempts=6",
+    "backoff": 'backoff=Backoff.exponential("1s", "10m")',
+    "catch": 'catch="recover"',
+    "deadline": 'deadline="10m"',
+    "delay": 'delay="10s"',
+    "expires": 'expires="1h"',
+    "idempotency_key": 'idempotency_key="invoice-7"',
+    "jitter": 'jitter="full"',
+    "keep_for": 'keep_for="7d"',
+    "key": 'key="invoice-7"',
+    "name": 'name="charge"',
+    "on": "on=ConnectionError",
+    "on_give_up": "on_give_up=function",
+    "on_result": "on_result=function",
+    "on_retry": "on_retry=function",
+    "partition": 'partition="tenant-7"',
+    "priority": "priority=-1",
+    "queue": 'queue="mail"',
+    "retry": 'retry="5 1s 10m"',
+    "soft_timeout": 'soft_timeout="9m"',
+    "tags": 'tags="invoice"',
+    "timeout": 'timeout="10m"',
+}
+
+# Where an option belongs that the call does not take: the first place that has it.
+_PLACES: tuple[tuple[str, Collection[str]], ...] = (
+    (
+        "a job: {task}.options({option}).enqueue(...)",
+        ("delay", "at", "expires", "key", "idempotency_key", "partition", "tags", "retry", "queue", "priority"),
+    ),
+    ("@app.task({option})", ("timeout", "soft_timeout", "keep_for", "name", "aka")),
+    (
+        "a policy: @app.task(retry=Policy({option}))",
+        ("on", "attempts", "backoff", "jitter", "deadline", "catch", "on_result", "on_retry", "on_give_up"),
+    ),
+)
+
+# Options of other libraries: those of redrive, of which the first one counts that the call takes.
+_SAME = {
+    "actor_name task_name job_name": "name",
+    "aliases alias": "aka",
+    "at_front": "priority",
+    "autoretry_for exceptions exception retry_on retry_for throws dont_autoretry_for": "on",
+    "countdown defer_by schedule_in delay_ms wait_for_seconds _defer_by": "delay",
+    "default_retry_delay min_backoff max_backoff retry_backoff retry_backoff_max retry_delay wait interval": (
+        "retry backoff"
+    ),
+    "eta run_at schedule_at delay_until defer_until not_before when _defer_until": "at",
+    "job_timeout time_limit hard_time_limit execution_timeout": "timeout",
+    "max_retries max_tries max_attempts retries tries stop attempt_limit": "retry attempts",
+    "attempts": "retry",
+    "link_error on_failure on_dead": "catch",
+    "lock queueing_lock unique unique_for unique_by singleton": "key",
+    "max_age ttl expire": "expires",
+    "max_time max_delay stop_after_delay": "deadline",
+    "on_backoff before_sleep": "on_retry",
+    "on_giveup retry_error_callback": "on_give_up",
+    "queue_name queue_class": "queue",
+    "result_ttl result_expires failure_ttl": "keep_for",
+    "retry_if_result on_predicate": "on_result",
+    "retry_jitter": "jitter",
+    "retry_strategy retry_policy retry_when policy": "retry",
+    "soft_time_limit": "soft_timeout",
+    "task_id job_id message_id idempotency": "idempotency_key",
+}
+# Options of other libraries that redrive has in another form.
+_INSTEAD = {
+    "bind pass_context context with_context ctx": (
+        "a first parameter with the annotation redrive.Context receives the attempt"
+    ),
+    "acks_late reject_on_worker_lost ack_early": (
+        "jobs of a worker that died run again; idempotent=False in @app.task(...) prevents that"
+    ),
+    "ignore_result store_results": "the result of a job is kept with it; a handler without a result returns None",
+    "rate_limit": 'app.queue("mail", rate="100/1m") limits a queue',
+    "crontab cron schedule repeat run_every": '@app.cron("*/5 * * * *") runs a function on a schedule',
+    "depends_on link on_success pipeline_target chain": "@app.workflow() calls one step after the other",
+    "args kwargs arguments": "the arguments of the function go to enqueue(...)",
+    "reraise": "the last exception of the function is always raised",
+}
+
+# What a policy is for a call that takes none.
+_POLICIES = {
+    "@app.refresh": 'the retries of a refresh stand in its policy: "Refresh every 2 hours; retry every 5 minutes"',
+    "@app.step": 'the retries of a step stand where it is called: flow.step(function, ..., retry="5 1s 10m")',
+    "app.topic": '@topic.subscribe("mail", retry="5 1s 10m") has the retries',
+}
+
+_ENQUEUE = "{name}.enqueue(...), or await {name}.aenqueue(...)"
+_LATER = '{name}.options(delay="10s").enqueue(...)'
+_MANY = "app.results({name}.enqueue_many([...])); steps that follow one another are a workflow, @app.workflow()"
+_RESULT = 'job.result(timeout="10s"), or await job.aresult(timeout="10s")'
+_STATE = "job.refresh().state"
+_CRON = '@app.cron("*/5 * * * *") above a function'
+_TASK = "@app.task above a function"
+_JOB = 'charge.enqueue(...) of a task, or app.named("charge").enqueue(...)'
+_WORKER = "the command redrive worker module:app"
+
+# The attributes of other libraries, by what has them there.
+ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+    "task": {
+        "delay send defer push submit perform_async put async_ call_async schedule_now add": _ENQUEUE,
+        "defer_async kiq": "await {name}.aenqueue(...)",
+        "apply_async send_with_options configure set using_options": _LATER,
+        "schedule enqueue_in apply_later perform_in call_later": _LATER,
+        "enqueue_at perform_at": "{name}.options(at=datetime(2027, 1, 1, tzinfo=UTC)).enqueue(...)",
+        "enqueue_call": _ENQUEUE,
+        "apply call_local fn func run": "{name}(...), which runs the function here and now",
+        "s si signature subtask message chunks map starmap group chord chain batch_defer": _MANY,
+        "retry": 'raise redrive.RetryAfter("10s") in the handler; the policy is @app.task(retry="5 1s")',
+        "max_retries": "{name}.policy.attempts",
+        "queue": "{name}.defaults.queue",
+        "priority": "{name}.defaults.priority",
+    },
+    "workflow": {
+        "delay send defer push submit perform_async apply_async send_with_options run_async execute start_workflow": (
+            "{name}.start(...), or await {name}.astart(...)"
+        ),
+    },
+    "job": {
+        "get wait join latest_result return_value get_result await_result output": _RESULT,
+        "ready successful failed status get_status is_finished is_failed is_queued is_started done finished": _STATE,
+        "revoke abort stop terminate kill delete": "job.cancel()",
+        "requeue redrive restart": "job.retry()",
+        "exception traceback exc_info info": "job.attempts[-1], which has the error and its traceback",
+        "meta save_meta progress_info": "job.progress, which ctx.heartbeat(details) sets",
+        "forget": "nothing: @app.task(keep_for=...) sets how long jobs are kept",
+        "args kwargs payload": "job.record, and redrive jobs show",
+    },
+    "run": {
+        "get wait join output get_result": 'run.result(timeout="10s"), or await run.aresult(timeout="10s")',
+        "ready status get_status is_finished done": "run.state",
+        "revoke abort stop terminate": "run.cancel()",
+        "send publish": 'run.signal("name", value)',
+        "query": 'run.value("name"), which flow.set("name", value) stores',
+    },
+    "app": {
+        "enqueue send_task enqueue_call enqueue_in enqueue_at enqueue_job defer add_job submit send call delay": _JOB,
+        "shared_task db_task job_task register_task add_task actor_class function": _TASK,
+        "periodic_task add_periodic_task db_periodic_task periodic schedule beat_schedule crontab every": _CRON,
+        "conf config configure settings": 'the arguments of App(...), and app.queue("mail", ...)',
+        "autodiscover_tasks register_tasks discover import_paths": 'App(..., include=["shop.tasks"])',
+        "control inspect monitor": "app.workers, app.queues, and the command redrive workers list",
+        "AsyncResult fetch_job get_job get_result result": "app.job(id)",
+        "worker worker_main run_worker run_worker_async create_consumer start run serve main": _WORKER,
+        "subscriber subscribe consumer": '@topic.subscribe("name") of topic = app.topic("orders", Order)',
+        "publish emit_event publisher": 'topic.publish(event) of topic = app.topic("orders", Order)',
+        "activity": "@app.step above a function",
+        "signal": 'workflow.run(id).signal("name", value)',
+        "retry": "@redrive.retry(...) above a function, or @app.task(retry=...)",
+        "middleware add_middleware signals": "app.on_start, app.on_stop, and redrive.observe",
+        "open open_async connect": "nothing: the database is opened at its first use",
+    },
+    "context": {
+        "retry": 'raise redrive.RetryAfter("10s"), or any exception under the policy of the task',
+        "request message": "ctx itself: ctx.job_id, ctx.attempt, ctx.started_at",
+        "retries job_try try_count": "ctx.attempt, from 1, or ctx.failures",
+        "task_id id message_id": "ctx.job_id",
+        "update_state update_progress set_progress save_meta send_event": "ctx.heartbeat(details)",
+        "is_aborted should_abort is_cancelled cancelled": "ctx.should_stop",
+        "abort cancel": "raise redrive.Cancel()",
+        "state": "ctx.resources, which @app.on_start sets",
+    },
+}
+
+
+def _found(words: Mapping[str, str], name: str) -> str | None:
+    return next((text for names, text in words.items() if name in names.split()), None)
+
+
+def advice(name: str, parameters: Collection[str] = (), *, task: str = "task", written: str = "") -> str | None:
+    """Return what is right instead of an option, for a call with these parameters; None if that is unknown."""
+    import difflib
+
+    known = {word for names in (*_SAME, *_INSTEAD) for word in names.split()}
+    word = name
+    if name not in known and name not in _OPTIONS:
+        # A misspelled word of another library means the same as the word.
+        near = difflib.get_close_matches(name, [*parameters, *sorted(known)], n=1, cutoff=0.7)
+        if near and near[0] in parameters:
+            return f"did you mean {near[0]}=?"
+        word = near[0] if near else name
+    instead = _found(_INSTEAD, word)
+    if instead is not None:
+        return instead
+    same = [word, *(_found(_SAME, word) or "").split()]
+    for each in same:
+        if each in parameters:
+            return f"write {_OPTIONS.get(each, f'{each}=...')}"
+    if written in _POLICIES and "retry" in same:
+        return _POLICIES[written]
+    for each in same:
+        for place, options in _PLACES:
+            if each in options:
+                return f"it is an option of {place.format(option=_OPTIONS[each], task=task)}"
+    return None
+
+
+def no_attribute(owner: object, kind: str, name: str, label: str | None = None) -> AttributeError:
+    """Return the error about an attribute that an object does not have; ``label`` stands for it in the advice."""
+    text = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    found = _found(ATTRIBUTES[kind], name)
+    if found is not None:
+        text = f"{text}; in redrive: {found.replace('{name}', label or kind)}"
+    # With them Python adds the attribute that has nearly the name.
+    return AttributeError(text, name=name, obj=owner)
+
+
+def without_parentheses(written: str, example: str, function: object) -> TaskDefinitionError:
+    """Return the error about a decorator that got the function as its argument."""
+    name = getattr(function, "__qualname__", repr(function))
+    return TaskDefinitionError(f"{written} needs its parentheses, and got the function {name}: write {example}")
+
+
+def wrong_arguments(
+    written: str, example: str | None, function: Callable[..., Any], given: Collection[str], error: TypeError
+) -> TypeError:
+    """Return the error about a call with arguments that the function does not take."""
+    import inspect
+
+    parameters = [
+        name
+        for name, each in inspect.signature(function).parameters.items()
+        if each.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    unknown = next((name for name in given if name not in inspect.signature(function).parameters), None)
+    if unknown is None:
+        if str(error).endswith("missing 1 required positional argument: 'function'"):
+            return TypeError(f"{written} stands above a function, without parentheses")
+        what = str(error).partition("() ")[2] or str(error)
+        return TypeError(f"{written}() {what}" + (f"; write {example}" if example else ""))
+    return unknown_option(written, unknown, parameters)
+
+
+def unknown_option(written: str, name: str, parameters: Collection[str]) -> TypeError:
+    """Return the error about an option that a call does not have."""
+    known = ", ".join(f"{each}=" for each in parameters)
+    found = advice(name, parameters, written=written)
+    return TypeError(f"{written}() has no option {name}=: {found or f'its options are {known}'}")
