@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from redrive import App, GiveUp
 from redrive.app.tasks import waiting
 from redrive.errors import JobCancelled, JobDead, JobNotFound, ResultTimeout
 from redrive.runtime.worker import Worker
+from redrive.stores.operations import workers
 from redrive.testing import drain
 
 
@@ -64,6 +66,72 @@ def test_unfinished_jobs_are_counted_when_the_time_is_over(app: App, double):
         app.results(jobs, timeout="0s")
     with pytest.raises(ResultTimeout, match="^2 of 4 jobs have not ended after 10ms"):
         asyncio.run(app.aresults(jobs, timeout="10ms"))
+
+
+IN_MEMORY = (
+    "no worker is alive; a database in memory needs a worker in this process: redrive.runtime.worker.Worker(app).run()"
+)
+
+
+def test_a_wait_without_a_worker_is_logged_once(
+    app: App, double, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """After three seconds the log names the job and what is missing, and so does the text of the timeout."""
+    assert 3.0 == waiting.PATIENCE
+    monkeypatch.setattr(waiting, "PATIENCE", 0.0)
+    job = double.enqueue(1)
+    waits = [
+        lambda: job.result(timeout="30ms"),
+        lambda: asyncio.run(job.aresult(timeout="30ms")),
+        lambda: app.results([job], timeout="30ms"),
+        lambda: asyncio.run(app.aresults([job], timeout="30ms")),
+    ]
+
+    for wait in waits:
+        caplog.clear()
+        with pytest.raises(ResultTimeout) as error:
+            wait()
+
+        assert (
+            str(error.value).endswith(f"is ready after 30ms: due since 0ms, {IN_MEMORY}")
+            or str(error.value) == f"1 of 1 jobs have not ended after 30ms: job 1 is ready: due since 0ms, {IN_MEMORY}"
+        )
+        assert [f"job 1 (double) is waited for, and is due since 0ms without a worker for it: {IN_MEMORY}"] == [
+            record.getMessage() for record in caplog.records
+        ]
+        assert ["WARNING"] == [record.levelname for record in caplog.records]
+
+
+def test_a_wait_names_the_command_that_starts_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """A database of several processes needs another command for each that is missing."""
+    monkeypatch.setattr(waiting, "PATIENCE", 0.0)
+    app = App(f"sqlite:///{tmp_path}/app.db")
+    app.reference = "shop:app"
+    job = app.task(name="send", queue="mail")(lambda: None).enqueue()
+
+    with pytest.raises(ResultTimeout, match=r"no worker is alive; run: redrive worker shop:app$"):
+        job.result(timeout="10ms")
+    app.store.run(workers.register("w", queues=("letters",), concurrency=1, lease_for=timedelta(hours=1)))
+    with pytest.raises(ResultTimeout, match=r"queue 'mail'; run: redrive worker shop:app --queue mail$"):
+        job.result(timeout="10ms")
+    assert ["no worker is alive", "no live worker serves queue 'mail'"] == [
+        record.getMessage().partition("for it: ")[2].partition(";")[0] for record in caplog.records
+    ]
+    app.close()
+
+
+def test_a_wait_for_a_job_that_is_not_due_is_not_logged(
+    app: App, double, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """A worker may start until then."""
+    monkeypatch.setattr(waiting, "PATIENCE", 0.0)
+
+    with pytest.raises(ResultTimeout, match=r"job 1 is ready after 10ms: scheduled: due in 1h$"):
+        double.options(delay="1h").enqueue(1).result(timeout="10ms")
+
+    assert [] == caplog.records
 
 
 def test_a_missing_job_is_not_found(app: App, double):

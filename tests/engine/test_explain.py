@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from redrive.engine.explain import CatchJob, Circumstances, span, why_not_running
+from redrive.engine.explain import CatchJob, Circumstances, Obstacle, span, unserved, why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Hold, JobRecord, WorkerRecord
 from redrive.engine.runs import FAR
@@ -122,6 +122,16 @@ def test_the_line_of_a_dead_job_names_its_last_error(error_type: str, error: str
 def test_the_line_of_a_due_job_names_a_missing_worker(workers: tuple[WorkerRecord, ...], expected: str):
     """It waits for a free worker only where a live one serves its queue."""
     assert f"due since 1m 30s, {expected}" == why_not_running(job(), Circumstances(T0 + seconds(90), workers))
+
+
+def test_only_a_due_job_lacks_a_worker():
+    """Nothing is missing for jobs that are not due, that run, or that have a worker, however busy."""
+    around = Circumstances(T0 + seconds(30))
+
+    assert Obstacle("no worker is alive", "worker") == unserved(job(), around)
+    assert unserved(LATER, around) is None
+    assert unserved(RUNNING, around) is None
+    assert unserved(job(), replace(around, workers=(worker(concurrency=4, running=4),))) is None
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,10 @@ class AppProtocol(Protocol):
         """The URL of the database."""
 
     @property
+    def reference(self) -> str:
+        """The App in commands."""
+
+    @property
     def store(self) -> Store:
         """The database."""
 

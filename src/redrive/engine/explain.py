@@ -192,16 +192,26 @@ def _ready(job: JobRecord, around: Circumstances) -> str:
     return f"{why}{due}{detail}" + (f"; queue paused since {_at(paused)}" if paused else "")
 
 
-def _not_served(job: JobRecord, around: Circumstances) -> Obstacle | None:
-    """Return why no worker will take a due job; None if one will."""
+def unserved(job: JobRecord, around: Circumstances) -> Obstacle | None:
+    """Return what a ready job lacks if it is due and there is no live worker for it; None if there is one."""
+    if job.state is not State.READY or job.scheduled_at > around.now:
+        return None
     alive = [worker for worker in around.workers if worker.expires_at > around.now]
     if not alive:
         return Obstacle("no worker is alive", "worker")
     if not any(worker.serves(job.queue) for worker in alive):
         return Obstacle(f"no live worker serves queue {job.queue!r}", "worker", queue=job.queue)
-    able = [worker for worker in alive if worker.serves(job.queue, job.task)]
-    if not able:
+    if not any(worker.serves(job.queue, job.task) for worker in alive):
         return Obstacle(f"no live worker has the task {job.task!r} in queue {job.queue!r}", "workers list")
+    return None
+
+
+def _not_served(job: JobRecord, around: Circumstances) -> Obstacle | None:
+    """Return why no worker will take a due job; None if one will."""
+    missing = unserved(job, around)
+    if missing is not None:
+        return missing
+    able = [each for each in around.workers if each.expires_at > around.now and each.serves(job.queue, job.task)]
     if all(worker.trouble is not None for worker in able):
         return Obstacle(f"worker {able[0].id} is in trouble: {able[0].trouble}", "workers list")
     # A worker may have claimed more jobs than it has slots.

@@ -180,7 +180,8 @@ class Job(Generic[R]):
         """Wait for the job to end and return its result, read by the return annotation of the task.
 
         Args:
-            timeout: the time to wait: a ``timedelta``, seconds, or text such as ``"10s"``; None waits for ever.
+            timeout: the time to wait: a ``timedelta``, seconds, or text such as ``"10s"``; None waits for ever. If
+                there is no worker for the job after three seconds, a warning is logged.
 
         Raises:
             JobDead: it gave up; the message has its last error.
@@ -199,7 +200,7 @@ class Job(Generic[R]):
     def _result(self, timeout: object, until: float) -> waiting.Waiting[R]:
         """Wait until the job has ended."""
         self._check_written()
-        seen = -1
+        seen, warn_at = -1, SystemClock.monotonic() + waiting.PATIENCE
         while True:
             version = self._app.store.version()
             if version != seen:
@@ -209,13 +210,18 @@ class Job(Generic[R]):
                 self._record, self._around = found, None
                 if found.state in FINAL:
                     return cast("R", waiting.value(self._app, found, (yield jobs.result(self.id))))
+            if SystemClock.monotonic() >= warn_at:
+                warn_at = float("inf")
+                waiting.warn_unserved(self._app, *(yield queues.status(self.id, now=self._app.now())))
             if SystemClock.monotonic() >= until:
                 self._seen((yield queues.status(self.id, now=self._app.now())))
                 raise self._late(timeout)
             yield None
 
     def _late(self, timeout: object) -> ResultTimeout:
-        return ResultTimeout(f"job {self.id} is {self.state} after {timeout}: {self.why}")
+        assert self._around is not None  # it was just read
+        why = waiting.why_late(self._app, self.record, self._around)
+        return ResultTimeout(f"job {self.id} is {self.state} after {timeout}: {why}")
 
     def cancel(self, why: str | None = None, *, actor: str | None = None) -> bool:
         """Cancel the job if it has not ended. A running job loses its lease, and its handler is asked to stop.

@@ -10,9 +10,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from redrive.app.protocol import AppProtocol
 from redrive.clock import SystemClock
-from redrive.engine.explain import why_not_running
+from redrive.engine.explain import Circumstances, Obstacle, span, unserved, why_not_running
 from redrive.engine.lifecycle import FINAL, State
+from redrive.engine.records import JobRecord
 from redrive.errors import JobCancelled, JobDead, JobError, ResultTimeout, StoreUnreachable
+from redrive.observe.logs import logger
 from redrive.policy import parse_duration
 from redrive.stores.operations import jobs, queues
 from redrive.stores.query import Operation
@@ -26,6 +28,11 @@ POLL = 0.005
 
 LAST_LOOK = 1.0
 """Seconds that a database server may take to answer when the timeout is over, or nearly over."""
+
+PATIENCE = 3.0
+"""Seconds after which a wait logs that there is no worker for its job: one that was just started is there by then."""
+
+_log = logger("redrive.jobs")
 
 # The largest number of jobs that one operation reads.
 BATCH = 1000
@@ -124,6 +131,28 @@ class End(Protocol):
         """The last decision about it."""
 
 
+def why_late(app: AppProtocol, record: JobRecord, around: Circumstances) -> str:
+    """Return why a job has not ended, with the command that clears it if there is no worker for the job."""
+    missing = unserved(record, around)
+    how = "" if missing is None else f"; {_advice(app, missing)}"
+    return f"{why_not_running(record, around)}{how}"
+
+
+def warn_unserved(app: AppProtocol, record: JobRecord, around: Circumstances) -> None:
+    """Log that a job is waited for without a worker that could run it."""
+    missing = unserved(record, around)
+    if missing is not None:
+        due = span(around.now - record.scheduled_at)
+        text = "job %d (%s) is waited for, and is due since %s without a worker for it: %s; %s"
+        _log.warning(text, record.id, record.task, due, missing.text, _advice(app, missing))
+
+
+def _advice(app: AppProtocol, missing: Obstacle) -> str:
+    if app.url.startswith("memory:"):
+        return "a database in memory needs a worker in this process: redrive.runtime.worker.Worker(app).run()"
+    return f"run: {missing.advice(app.reference)}"
+
+
 def value(app: AppProtocol, end: End, raw: bytes | None) -> Any:
     """Return the result of a job that has ended, or raise why it has none."""
     if end.state is State.DEAD:
@@ -144,7 +173,7 @@ def collect(
     """Wait for several jobs, given by their ids and by the instants of enqueues that may have been rolled back."""
     found: dict[int, Any] = {}
     pending = dict(wanted)
-    seen = -1
+    seen, warn_at = -1, SystemClock.monotonic() + PATIENCE
     while pending:
         version = app.store.version()
         if version != seen:
@@ -153,13 +182,16 @@ def collect(
                 for end, raw in (yield jobs.ends(some)):
                     found[end.id] = _value_or_error(app, end, raw, return_exceptions=return_exceptions)
                     del pending[end.id]
+        if pending and SystemClock.monotonic() >= warn_at:
+            warn_at = float("inf")
+            warn_unserved(app, *(yield queues.status(next(iter(pending)), now=app.now())))
         if pending and SystemClock.monotonic() >= until:
             first = next(iter(pending))
             record, around = yield queues.status(first, now=app.now())
             if record.state not in FINAL:
                 raise ResultTimeout(
                     f"{len(pending)} of {len(dict(wanted))} jobs have not ended after {timeout}: job {first} is "
-                    f"{record.state}: {why_not_running(record, around)}"
+                    f"{record.state}: {why_late(app, record, around)}"
                 )
             seen = -1
         elif pending:
