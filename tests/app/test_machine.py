@@ -202,6 +202,8 @@ def test_a_bad_timeout_is_refused_at_its_state(app: App):
         ConfigurationError, match="machine 'payment': state 'nothing': timeout: there is no unit 'dayz'"
     ):
         machine.start(timeout=("3 dayz", Paid()))(nothing)
+    with pytest.raises(ConfigurationError, match="state 'nothing': timeout: '20000d' is more than 50 years"):
+        machine.start(timeout=("20000d", Paid()))(nothing)
     assert {} == machine.tasks
     machine.start(timeout=("2 weeks", Paid()))(nothing)
     assert (timedelta(days=14), Paid()) == machine.tasks["nothing"].timeout_event

@@ -10,7 +10,8 @@ import pytest
 
 from redrive import App, CatchRequest, observe
 from redrive.engine.records import Filter
-from redrive.errors import ConfigurationError, JobCancelled, PolicySyntaxError
+from redrive.errors import ConfigurationError, JobCancelled, PolicyError, PolicySyntaxError
+from redrive.policy.duration import LONGEST_WAIT
 from redrive.testing import VirtualClock, drain
 
 
@@ -133,6 +134,18 @@ def test_an_expiry_may_be_an_instant(app: App, clock: VirtualClock, send, ran: l
             {"at": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1)))},
             "send: at=.* is outside of the years 1 to 9999",
         ),
+        (
+            {"at": datetime(3026, 1, 1, tzinfo=UTC)},
+            r"^send: at: 3026-01-01 00:00:00\+00:00 is more than 50 years away, which is the longest wait; were",
+        ),
+        ({"expires": datetime(3026, 1, 1, tzinfo=UTC)}, "send: expires: 3026-01-01 .* is more than 50 years away"),
+        (
+            {"delay": 1_790_000_000},
+            "^send: delay: 1790000000 is more than 50 years, which is the longest wait; a number counts seconds from",
+        ),
+        ({"delay": timedelta(days=365_000)}, "send: delay: .* is more than 50 years"),
+        ({"delay": "400000d"}, "send: delay: '400000d' is more than 50 years"),
+        ({"expires": 1e12}, r"send: expires: 1000000000000.0 is more than 50 years"),
         ({"at": "5m"}, "send: at= is a datetime, got '5m'; a time from now on is delay="),
         ({"at": datetime(2026, 1, 1, tzinfo=UTC), "delay": 1}, "give one of them, for both set the due time"),
         ({"expires": datetime(2026, 1, 1)}, "send: expires=datetime.*has no time zone"),  # noqa: DTZ001
@@ -165,3 +178,14 @@ def test_a_debounced_job_has_no_due_time_of_its_own(clock: VirtualClock, send):
 
     with pytest.raises(ConfigurationError, match="send: a debounced job cannot be due at="):
         calls.options(at=clock.now())
+
+
+def test_the_longest_wait_is_fifty_years(app: App, clock: VirtualClock, send):
+    """A job may wait as long as that, and a debounced one no longer."""
+    calls = send.options(delay=LONGEST_WAIT)
+
+    assert clock.now() + LONGEST_WAIT == calls.enqueue("a").record.scheduled_at
+    assert clock.now() + LONGEST_WAIT == send.options(at=clock.now() + LONGEST_WAIT).enqueue("b").record.scheduled_at
+    for quiet, at_most in (("1s", "20000d"), ("20000d", "20000d")):
+        with pytest.raises(PolicyError, match="send: (quiet|at_most): '20000d' is more than 50 years"):
+            send.debounce("k", quiet=quiet, at_most=at_most)

@@ -15,7 +15,7 @@ import pytest
 import redrive
 from redrive import App, Context, Flow, Policy, Rule, Tasks
 from redrive.errors import RedriveError, TaskDefinitionError
-from redrive.spelling import spelled, without
+from redrive.seams import spelled, without
 from redrive.testing import VirtualClock, drain
 from redrive.vocabulary import ATTRIBUTES, advice
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from redrive.errors import PolicyError, PolicySyntaxError, PolicyValueError
 from redrive.policy import Policy, format_duration, parse_duration
-from redrive.policy.duration import LONGEST, seconds, span
+from redrive.policy.duration import LONGEST, LONGEST_WAIT, Duration, parse_wait, seconds, span
 
 _ISO = "an ISO 8601 duration has weeks, days, hours, minutes and seconds, and no others"
 
@@ -188,3 +188,11 @@ def test_a_directive_has_durations_in_units_only(text: str, expected: str):
     """Directives refuse durations in words and in ISO 8601, and the message has the right form."""
     with pytest.raises(PolicySyntaxError, match=expected):
         Policy.parse(text)
+
+
+@pytest.mark.parametrize("value", [LONGEST_WAIT + timedelta(seconds=1), "20000d", 2e9, 10**20])
+def test_a_wait_of_more_than_fifty_years_is_refused(value: Duration):
+    """It is a mistake, such as a time since 1970 for a delay."""
+    with pytest.raises(PolicyValueError, match=r"is more than 50 years, which is the longest wait; a number counts"):
+        parse_wait(value)
+    assert LONGEST_WAIT == parse_wait(LONGEST_WAIT)

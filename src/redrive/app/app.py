@@ -42,7 +42,7 @@ from redrive.forks import ForkSafeLock
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.policy.fields import span
-from redrive.spelling import spelled, without
+from redrive.seams import spelled, without
 from redrive.stores.opening import aopen_store, open_store
 from redrive.stores.operations import admin
 from redrive.stores.operations.retention import RetentionTimes

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable
+from datetime import UTC, datetime
 from types import FunctionType
 from typing import Any
 
+from redrive.clock import SystemClock
 from redrive.engine.records import Filter
 from redrive.errors import ConfigurationError, PolicyValueError, TaskDefinitionError
 from redrive.policy import Policy
+from redrive.policy.duration import LONGEST_WAIT
 from redrive.visible import visible
 
 TEXT_BYTES = 2000
@@ -116,6 +119,19 @@ def checked_url(value: object) -> str:
     raise ConfigurationError(
         f'App(): the URL of a database is a text, got {value!r}: write "sqlite:///{value.__fspath__()}"'
     )
+
+
+def checked_instant(instant: datetime, what: str, present: datetime | None = None) -> datetime:
+    """Return an instant with a time zone in UTC; refuse one that is further away than `LONGEST_WAIT`."""
+    try:
+        found = instant.astimezone(UTC)
+    except OverflowError as error:
+        raise ConfigurationError(f"{what}={instant!r} is outside of the years 1 to 9999 in UTC") from error
+    if found - (present or SystemClock().now()) > LONGEST_WAIT:
+        raise ConfigurationError(
+            f"{what}: {instant} is more than 50 years away, which is the longest wait; were its seconds milliseconds?"
+        )
+    return found
 
 
 def checked_clock(value: object) -> Any:

@@ -21,7 +21,7 @@ from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.schedule import RefreshPolicy
 from redrive.schedule.timezone import member
-from redrive.spelling import spelled, without
+from redrive.seams import spelled, without
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -46,7 +46,7 @@ K = TypeVar("K", bound=Task[Any, Any, Any])
 _OF_SUBSCRIPTIONS = ("retry", "timeout", "soft_timeout", "idempotent", "keep_for", "search")
 
 # The modules between a call of the user and its function here.
-_OURS = ("redrive.app", "redrive.spelling")
+_OURS = ("redrive.app", "redrive.seams")
 
 FOREVER = "forever"
 """The value of ``keep_for`` under which jobs are never deleted."""

@@ -21,6 +21,9 @@ ZERO = timedelta(0)
 # The longest span that redrive computes with (a thousand years); longer ones are cut to it.
 LONGEST = timedelta(days=365_250)
 
+# The longest wait that may be asked for (fifty years): a longer one is a mistake, such as a time since 1970 as a delay.
+LONGEST_WAIT = timedelta(days=18_263)
+
 _syntax_error = PolicySyntaxError.with_caret
 _LONGEST_SECONDS = LONGEST.total_seconds()
 # In milliseconds, largest first.
@@ -67,6 +70,16 @@ def parse_duration(value: Duration) -> timedelta:
         PolicyValueError: the value is negative, NaN, infinite or not a duration.
     """
     return span(seconds(value))
+
+
+def parse_wait(value: Duration) -> timedelta:
+    """Read the time until something is due, as `parse_duration` does; refuse one that is longer than `LONGEST_WAIT`."""
+    found = parse_duration(value)
+    if found > LONGEST_WAIT:
+        raise PolicyValueError(
+            f"{value!r} is more than 50 years, which is the longest wait; a number counts seconds from now on"
+        )
+    return found
 
 
 def seconds(value: Duration) -> float:

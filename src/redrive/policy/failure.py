@@ -17,9 +17,9 @@ from functools import lru_cache
 from math import inf
 from typing import cast
 
-from redrive.errors import GiveUp, PolicyValueError, RetryAfter, Signal
+from redrive.errors import GiveUp, PolicyError, PolicyValueError, RetryAfter, Signal
 from redrive.errors.foreign import attribute, cause_of, is_a, mark_of, set_mark
-from redrive.policy.duration import parse_duration
+from redrive.policy.duration import parse_duration, parse_wait
 from redrive.policy.stage import Stage, is_lost, origins, stage_of, stage_of_class
 from redrive.policy.value import NamedTuple
 
@@ -228,7 +228,11 @@ def _of_signal(plain: Failure, signal: BaseException, *, given: str | None) -> F
     if isinstance(signal, GiveUp):
         return plain._replace(permanent=signal.why or "gave up", reason=given or "GAVE_UP")
     if isinstance(signal, RetryAfter):
-        return plain._replace(hint=parse_duration(signal.delay), candidate=True, reason=given or "RETRY_AFTER")
+        try:
+            hint = parse_wait(signal.delay)
+        except PolicyError as error:
+            raise error.within("RetryAfter") from None
+        return plain._replace(hint=hint, candidate=True, reason=given or "RETRY_AFTER")
     return plain._replace(candidate=False)
 
 

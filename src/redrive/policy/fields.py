@@ -16,11 +16,11 @@ from redrive.errors import PolicyError, PolicyValueError
 from redrive.policy.backoff import Backoff, BackoffFunction, schedule_of
 from redrive.policy.backoff_kinds import Exponential
 from redrive.policy.classify import Classifier, On, Predicate, is_coroutine_function, names_of
-from redrive.policy.duration import ZERO, Duration, parse_duration
+from redrive.policy.duration import ZERO, Duration, parse_duration, parse_wait
 from redrive.policy.jitter import Jitter
 from redrive.policy.outcome import Hook, StopEvent
 from redrive.policy.value import Converted, Field, Frozen, Value, check_attempts, freeze
-from redrive.spelling import spelled
+from redrive.seams import spelled
 
 
 class Rule(Value):
@@ -95,13 +95,18 @@ def _max_hint(value: Duration | EllipsisType | None, field: str) -> timedelta | 
     return None if value is None else span(value, field)
 
 
-def span(value: Duration, field: str) -> timedelta:
+def span(value: Duration, field: str, *, parse: Callable[[Duration], timedelta] = parse_duration) -> timedelta:
     """Check ``max_hint`` and other spans; errors name the field."""
     try:
-        return parse_duration(value)
+        return parse(value)
     except PolicyError as error:
         problem = f"{field}: {error.problem}"
         raise type(error)(f"{field}: {error}", text=error.text, at=error.at, problem=problem) from None
+
+
+def wait(value: Duration, field: str) -> timedelta:
+    """Check the time until something is due; errors name the field."""
+    return span(value, field, parse=parse_wait)
 
 
 def _jitter(value: Jitter | str | None, field: str) -> Jitter | None:

@@ -15,7 +15,8 @@ from redrive.clock import SystemClock
 from redrive.engine.outcome import Cancelled, Failed, Outcome, Snoozed
 from redrive.errors import Cancel, PolicyError, Signal, Snooze, SoftTimeout
 from redrive.errors.foreign import is_a, mark_of, set_attribute
-from redrive.policy import Failure, Stage, parse_duration
+from redrive.policy import Failure, Stage
+from redrive.policy.duration import parse_wait
 from redrive.policy.failure import forbidden_by, qualified_name
 
 T = TypeVar("T")
@@ -259,6 +260,6 @@ def _matched(error: BaseException) -> Outcome:
 
 def _snoozed(signal: Snooze) -> Outcome:
     try:
-        return Snoozed(parse_duration(signal.delay), clean(signal.why, ERROR_TEXT))
+        return Snoozed(parse_wait(signal.delay), clean(signal.why, ERROR_TEXT))
     except PolicyError as bad_delay:
-        return failed(bad_delay)
+        return failed(bad_delay.within("Snooze"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from redrive import App, Flow, Run
-from redrive.errors import ChildFailed, PayloadError, TimedOut
+from redrive.errors import ChildFailed, ConfigurationError, PayloadError, TimedOut
 from redrive.stores.operations.runs.steps import UNREAD
 from redrive.testing import drain
 from tests.runtime.runs.conftest import Calls, every_store
@@ -28,6 +28,56 @@ def test_a_year_of_sleeps_is_a_jump(app: App):
 
     assert timedelta(days=365) == drain(app).took
     assert "succeeded" == run.state
+
+
+FAR = datetime(3026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("wait", "message"),
+    [
+        (
+            lambda flow: flow.sleep(timedelta(days=365_000)),
+            "flow.sleep(): datetime.timedelta(days=365000) is more than 50",
+        ),
+        (lambda flow: flow.sleep("100 years 7 weeks"), "flow.sleep(): "),
+        (lambda flow: flow.sleep("3000 weeks"), "flow.sleep(): datetime.timedelta(days=21000) is more than 50 years"),
+        (
+            lambda flow: flow.sleep_until(FAR),
+            "flow.sleep_until(): 3026-01-01 00:00:00+00:00 is more than 50 years away",
+        ),
+        (
+            lambda flow: flow.wait_for("paid", timeout=2e9),
+            "flow.wait_for('paid'): timeout: 2000000000.0 is more than 50",
+        ),
+    ],
+    ids=["span", "words", "weeks", "instant", "signal"],
+)
+def test_a_wait_of_more_than_fifty_years_is_refused(app: App, wait: Callable[[Flow], Any], message: str):
+    """The error has the line of the call, and the run does not wait."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        await wait(flow)
+
+    run = body.start()
+    drain(app)
+
+    assert "dead" == run.state
+    assert str(run.job.record.error).startswith(message)
+
+
+def test_a_pause_of_more_than_fifty_years_is_refused(app: App):
+    """An operator who means for ever gives no instant."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        await flow.sleep("1h")
+
+    run = body.start()
+
+    with pytest.raises(ConfigurationError, match=r"^run.pause\(until=\): 3026-01-01 .* is more than 50 years away"):
+        run.pause(until=FAR)
 
 
 @pytest.mark.case("D51")

@@ -16,10 +16,9 @@ from redrive.app.attempts.resources import Resources
 from redrive.engine.origin import Kind, read_origin
 from redrive.engine.outcome import Settlement
 from redrive.errors import ConfigurationError
-from redrive.policy import parse_duration
-from redrive.policy.duration import Duration
+from redrive.policy.duration import Duration, parse_wait
 from redrive.retrying import rng
-from redrive.spelling import without
+from redrive.seams import without
 from redrive.stores.query import Operation
 from redrive.stores.store import AsyncStoreTransaction, StoreTransaction
 
@@ -370,13 +369,13 @@ class Pending:
         timeout: the time to wait: a ``timedelta``, seconds, or text such as ``"1h"``.
 
     Raises:
-        PolicyError: the timeout cannot be read.
+        PolicyError: the timeout cannot be read, or is longer than 50 years.
     """
 
     __slots__ = ("timeout",)
 
     def __init__(self, timeout: Duration) -> None:
-        self.timeout: timedelta = parse_duration(timeout)
+        self.timeout: timedelta = parse_wait(timeout)
 
     def __repr__(self) -> str:
         return f"Pending({self.timeout!r})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from redrive.app.arguments import checked_count, checked_text, shown
+from redrive.app.arguments import checked_count, checked_instant, checked_text, shown
 from redrive.app.payload import Returns, Signature, dec_hook
 from redrive.app.tasks.task import Task
 from redrive.app.types import type_name
@@ -25,7 +25,7 @@ from redrive.engine.runs import RACE, StepKind, digest_of
 from redrive.errors import ConfigurationError, PayloadError, PolicyError, ScheduleError, TaskDefinitionError
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
-from redrive.policy.fields import span
+from redrive.policy.fields import wait
 
 T = TypeVar("T")
 
@@ -213,7 +213,7 @@ def aware(instant: object) -> datetime:
             f"flow.sleep_until() takes a datetime with a time zone, got {shown(instant)}; a time from now on is "
             "flow.sleep()"
         )
-    return instant.astimezone(UTC)
+    return checked_instant(instant, "flow.sleep_until()")
 
 
 def checked_event(name: object, what: str) -> str:
@@ -227,18 +227,18 @@ def checked_event(name: object, what: str) -> str:
 def long_span(value: Any, what: str) -> timedelta:
     """Return a time span: as policies have it (``"7d"``), or in words (``"1 day"``)."""
     # A body is replayed often, and its texts are few.
-    return _read_span(value, what) if isinstance(value, str) else span(value, what)
+    return _read_span(value, what) if isinstance(value, str) else wait(value, what)
 
 
 @functools.lru_cache(maxsize=1024)
 def _read_span(value: str, what: str) -> timedelta:
     try:
-        return span(value, what)
+        return wait(value, what)
     except PolicyError:
         found = _in_words(value)
         if found is None:
             raise
-        return found
+        return wait(found, what)
 
 
 def _in_words(text: str) -> timedelta | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import msgspec
 
-from redrive.app.arguments import checked_text, shown
+from redrive.app.arguments import checked_instant, checked_text, shown
 from redrive.app.flows.calls import checked_event, read_value
 from redrive.app.flows.history import RunHistory, export
 from redrive.app.payload import write_result, write_value
@@ -18,7 +18,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.runs import RunRecord, SignalRecord, StepKind, StepRecord, in_order
 from redrive.errors import ConfigurationError
 from redrive.policy.duration import Duration
-from redrive.spelling import without
+from redrive.seams import without
 from redrive.stores.operations import jobs
 from redrive.stores.operations import managing_runs as manage
 from redrive.stores.operations.managing_runs import RunView, Timeline
@@ -245,7 +245,7 @@ class Run(Generic[R]):
         Raises:
             RunNotFound: there is no such run.
             IllegalMove: the run has ended.
-            ConfigurationError: the instant has no time zone.
+            ConfigurationError: the instant has no time zone, or is more than 50 years away.
         """
         self._app.store.run(self.pausing(why, until, actor))
 
@@ -260,7 +260,7 @@ class Run(Generic[R]):
         return manage.pause(
             self.workflow,
             self.id,
-            until=None if until is None else until.astimezone(UTC),
+            until=None if until is None else checked_instant(until, "run.pause(until=)", self._app.now()),
             actor=actor or self._app.actor,
             now=self._app.now(),
             **({} if why is None else {"why": why}),

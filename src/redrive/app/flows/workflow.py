@@ -19,7 +19,7 @@ from redrive.app.types import type_name
 from redrive.engine.runs import MAX_STEPS, WARN_STEPS, NewRun, digest_of
 from redrive.errors import ConfigurationError, TaskDefinitionError
 from redrive.policy import Policy
-from redrive.spelling import without
+from redrive.seams import without
 from redrive.stores.operations.runs import start as starting
 from redrive.stores.operations.runs.start import StartedRun
 

@@ -28,7 +28,7 @@ from redrive.observe.listeners import DEBUG, heard
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.schedule.timezone import member
-from redrive.spelling import spelled
+from redrive.seams import spelled
 from redrive.stores.operations.machines import send as sending
 from redrive.stores.operations.machines import turns
 from redrive.stores.operations.machines.rows import Choice, Known, MachineEvent, Start

@@ -23,7 +23,7 @@ from redrive.engine.origin import Kind, of_machine, read_origin
 from redrive.engine.records import NewJob
 from redrive.engine.search import tags_of
 from redrive.errors import MachineDefinitionError, PayloadError, TaskDefinitionError
-from redrive.policy.fields import span
+from redrive.policy.fields import wait
 from redrive.stores.operations.machines import manage
 
 _TWO = 2
@@ -201,7 +201,7 @@ def event_name(kind: object) -> str:
 
 
 def _positive(value: Any, where: str) -> timedelta:
-    found = span(value, where)
+    found = wait(value, where)
     if found <= timedelta(0):
         raise MachineDefinitionError(f"{where} must be positive, got {value!r}")
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from redrive.app.arguments import check_name, checked_policy, checked_priority, checked_text
+from redrive.app.arguments import check_name, checked_instant, checked_policy, checked_priority, checked_text
 from redrive.app.attempts.effects import Effects, joined
 from redrive.app.payload import Signature
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
@@ -27,8 +27,8 @@ from redrive.observe import logs as _logs  # noqa: F401 - for the import alone
 from redrive.observe.listeners import DEBUG, heard
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
-from redrive.policy.fields import span
-from redrive.spelling import spelled, without
+from redrive.policy.fields import wait
+from redrive.seams import spelled, without
 from redrive.stores.operations import jobs
 from redrive.stores.operations.jobs import EnqueueResult
 from redrive.stores.query import Operation
@@ -139,16 +139,16 @@ class Enqueuer(Generic[P, R]):
                 of its attempt; see `enqueue`.
 
         Raises:
-            PolicyError: the directive or a time span cannot be read.
+            PolicyError: the directive or a time span cannot be read, or a span is longer than 50 years.
             ConfigurationError: a name, a key or a tag is empty or too long, a function cannot be called with the
                 arguments of a job, the priority is no whole number of 32 bits, ``key_until`` or ``on_conflict`` is
-                another word, ``at`` comes with ``delay`` or for a debounced job, an instant has no time zone, or the
-                job expires before it is due or has expired already.
+                another word, ``at`` comes with ``delay`` or for a debounced job, an instant has no time zone or is
+                more than 50 years away, or the job expires before it is due or has expired already.
         """
-        now = self._options
+        now, present = self._options, self.app.now()
         if isinstance(expires, datetime):
-            expires = _not_past(self.name, _instant(self.name, "expires", expires), self.app.now())
-        timing = _timing(self.name, now, delay=delay, at=at, expires=expires)
+            expires = _not_past(self.name, _instant(self.name, "expires", expires, present), present)
+        timing = _timing(self.name, now, delay=delay, at=at, expires=expires, present=present)
         changed = replace(
             now,
             **timing,
@@ -187,7 +187,7 @@ class Enqueuer(Generic[P, R]):
             PolicyError: a span cannot be read.
             ConfigurationError: the key is empty, or ``at_most`` is shorter than ``quiet``.
         """
-        delay, latest = span(quiet, f"{self.name}: quiet"), span(at_most, f"{self.name}: at_most")
+        delay, latest = wait(quiet, f"{self.name}: quiet"), wait(at_most, f"{self.name}: at_most")
         if latest < delay:
             raise ConfigurationError(
                 f"{self.name}: debounce(quiet={quiet!r}, at_most={at_most!r}): at_most must not be shorter"
@@ -461,7 +461,13 @@ def durable_policy(
 
 
 def _timing(
-    task: str, now: Options, *, delay: Duration | None, at: datetime | None, expires: Duration | datetime | None
+    task: str,
+    now: Options,
+    *,
+    delay: Duration | None,
+    at: datetime | None,
+    expires: Duration | datetime | None,
+    present: datetime | None,
 ) -> dict[str, Any]:
     """Return the options of the start of a job, changed by those that are given."""
     if at is not None and delay is not None:
@@ -470,9 +476,9 @@ def _timing(
         raise ConfigurationError(f"{task}: a debounced job cannot be due at={at}: its last call sets the due time")
     changed: dict[str, Any] = {}
     if delay is not None:
-        changed = {"delay": span(delay, f"{task}: delay"), "due_at": None}
+        changed = {"delay": wait(delay, f"{task}: delay"), "due_at": None}
     if at is not None:
-        changed = {"delay": timedelta(0), "due_at": _instant(task, "at", at)}
+        changed = {"delay": timedelta(0), "due_at": _instant(task, "at", at, present)}
     if expires is not None:
         changed["expires"] = _expiry(task, expires)
     new = replace(now, **changed)
@@ -482,15 +488,12 @@ def _timing(
     return changed
 
 
-def _instant(task: str, option: str, given: datetime) -> datetime:
+def _instant(task: str, option: str, given: datetime, present: datetime | None) -> datetime:
     if not isinstance(given, datetime):
         raise ConfigurationError(f"{task}: {option}= is a datetime, got {given!r}; a time from now on is delay=")
     if given.utcoffset() is None:
         raise ConfigurationError(f"{task}: {option}={given!r} has no time zone: add one, such as tzinfo=UTC")
-    try:
-        return given.astimezone(UTC)
-    except OverflowError as error:
-        raise ConfigurationError(f"{task}: {option}={given!r} is outside of the years 1 to 9999 in UTC") from error
+    return checked_instant(given, f"{task}: {option}", present)
 
 
 def _not_past(task: str, expires: datetime, present: datetime | None) -> datetime:
@@ -502,7 +505,7 @@ def _not_past(task: str, expires: datetime, present: datetime | None) -> datetim
 def _expiry(task: str, given: Duration | datetime) -> timedelta | datetime:
     if isinstance(given, datetime):
         return given
-    left = span(given, f"{task}: expires")
+    left = wait(given, f"{task}: expires")
     if not left:
         raise ConfigurationError(f"{task}: expires={given!r} leaves no time to start: give a longer one")
     return left

@@ -15,7 +15,7 @@ from redrive.engine.records import AttemptRecord, JobRecord, Progress
 from redrive.errors import ConfigurationError, JobNotFound, ResultTimeout
 from redrive.observe.listeners import INFO, heard
 from redrive.policy.duration import Duration
-from redrive.spelling import without
+from redrive.seams import without
 from redrive.stores.operations import admin, attempts, jobs, queues, redriving
 from redrive.stores.urls import redacted
 

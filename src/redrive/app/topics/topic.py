@@ -34,7 +34,7 @@ from redrive.engine.topics import (
 from redrive.errors import ConfigurationError, PayloadError, TaskDefinitionError
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
-from redrive.spelling import spelled
+from redrive.seams import spelled
 from redrive.stores.operations import events
 from redrive.stores.operations.topics.subscriptions import SubscriptionDefinition
 from redrive.stores.query import Operation
