@@ -32,6 +32,10 @@ def charge(order: int = 0) -> None:
     """Do nothing."""
 
 
+def work(order: int = 0) -> None:
+    """Do nothing."""
+
+
 async def checkout(flow: Flow) -> None:
     """Do nothing."""
 
@@ -173,6 +177,26 @@ def test_every_word_has_one_meaning():
         names = [name for each in words for name in each.split()]
         assert sorted(set(names)) == sorted(names)
     assert advice("colour") is None
+
+
+ENDLESS = (
+    "1,000,000,001 attempts would go on for 114,077 years, and the longest wait is 50: give fewer, shorter delays, or"
+)
+
+
+def test_a_policy_that_outlives_its_users_is_refused(app: App):
+    """Tasks, jobs and workflows refuse it; a limit of time allows any number of attempts."""
+    forever = "1000000000 1s"
+    task = app.task(charge)
+
+    assert f"PolicyValueError: task {__name__}.work: {ENDLESS} a deadline" == text_of(
+        lambda: app.task(retry=forever)(work)
+    )
+    assert text_of(lambda: task.options(retry=forever)).endswith(f"task charge: {ENDLESS} a deadline")
+    assert ENDLESS in text_of(lambda: app.workflow(retry=forever)(checkout))
+    app.task(retry=Policy(attempts=10**9, deadline="30d"), name="a")(work)
+    app.task(retry=Policy(attempts=None, deadline="30d"), name="b")(work)
+    app.task(retry=Policy(attempts=3) & Policy(attempts=5), name="c")(work)
 
 
 # ---------------------------------------------------------------------------------------------------------- decorators

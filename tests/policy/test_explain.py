@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redrive.errors import PolicyValueError
 from redrive.policy import Backoff, Failure, Jitter, Policy, Retry, Rule
-from redrive.policy.duration import LONGEST
+from redrive.policy.duration import LONGEST, LONGEST_WAIT
+from redrive.policy.explain import refuse_endless
 from tests.policy.strategies import backoffs, failures, jitters, journey, names, policies, samples
 
 SECOND = timedelta(seconds=1)
@@ -131,6 +133,40 @@ def test_unlimited_policies_have_no_worst_case():
     assert (None, None, None) == Policy(attempts=None, catch="x", rules=[Rule(OSError, attempts=2)]).explain()[:3]
     assert (None, None, None) == Policy(attempts=None, catch="x", rules=[Rule(OSError)]).explain()[:3]
     assert (3, timedelta(milliseconds=300), None) == Policy().explain()[:3]
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Policy.parse("1000000000 1s"), "1,000,000,001 attempts would go on for 114,077 years"),
+        (Policy.parse("1000 1s 10000d"), "1,001 attempts would go on for 26,591 years"),
+        (
+            Policy(rules=[Rule(OSError, attempts=9, backoff=Backoff.constant("4000d"))]),
+            "11 attempts would go on for 88",
+        ),
+    ],
+)
+def test_waits_of_more_than_fifty_years_are_refused(policy: Policy, message: str):
+    """The error has the number of attempts, and the time that they would take."""
+    policy = policy.with_(deadline=None)
+
+    with pytest.raises(PolicyValueError, match=f"^{message}.*, and the longest wait is 50: give fewer, shorter delays"):
+        refuse_endless(policy)
+    refuse_endless(policy.with_(deadline="30d"))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy.parse("5 100d 900d"),
+        Policy(attempts=None, catch="mend", deadline=None),
+        Policy(attempts=9, backoff=Backoff.constant(LONGEST_WAIT / 8), jitter="none", deadline=None),
+        Policy(attempts=3, backoff=Backoff.named("fibonacci"), deadline=None),
+    ],
+)
+def test_other_waits_are_no_error(policy: Policy):
+    """Waits without end are so on purpose, and the longest ones add up to fifty years."""
+    refuse_endless(policy)
 
 
 def test_many_retries_are_added_up_at_once():

@@ -12,10 +12,11 @@ from datetime import timedelta
 from itertools import accumulate, zip_longest
 from typing import TypeVar
 
+from redrive.errors import PolicyValueError
 from redrive.policy.backoff import Backoff
 from redrive.policy.backoff_kinds import Exponential
 from redrive.policy.decider import Decider
-from redrive.policy.duration import LONGEST, ZERO, format_duration, span
+from redrive.policy.duration import LONGEST, LONGEST_WAIT, ZERO, format_duration, span
 from redrive.policy.fields import Rule
 from redrive.policy.value import NamedTuple
 
@@ -38,6 +39,18 @@ def worst(policy: Decider) -> Worst:
     found = _simple(policy) if policy.parts is None else _combined(policy, *policy.parts)
     limit = limit_of(policy)
     return found._replace(waiting=least(found.waiting, None if limit is None else limit.total_seconds()))
+
+
+def refuse_endless(policy: Decider) -> None:
+    """Raise `PolicyValueError` if the waits of a policy with a limit of attempts add up to more than `LONGEST_WAIT`."""
+    found = worst(policy)
+    if found.retries is None or found.waiting is None or found.waiting <= LONGEST_WAIT.total_seconds():
+        return
+    years = found.waiting / timedelta(days=365.25).total_seconds()
+    raise PolicyValueError(
+        f"{found.retries + 1:,} attempts would go on for {years:,.0f} years, and the longest wait is 50: give fewer, "
+        "shorter delays, or a deadline"
+    )
 
 
 def limit_of(policy: Decider) -> timedelta | None:

@@ -26,7 +26,7 @@ from redrive.errors import ConfigurationError, PayloadError, PolicyError
 from redrive.observe import logs as _logs  # noqa: F401 - for the import alone
 from redrive.observe.listeners import DEBUG, heard
 from redrive.policy import Policy
-from redrive.policy.duration import Duration
+from redrive.policy.duration import LONGEST_WAIT, Duration
 from redrive.policy.fields import wait
 from redrive.seams import spelled, without
 from redrive.stores.operations import jobs
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=StrEnum)
+
+# Attempts of a policy whose waits need not be added up if each is short.
+_FEW = 100
 
 Name: TypeAlias = str | Callable[..., str]
 """A text, or a function that makes the text from the arguments of a job."""
@@ -455,9 +458,22 @@ def durable_policy(
                 from redrive.policy.codec import backoff_to_dict
 
                 backoff_to_dict(each)
+        if not _is_short(policy):
+            from redrive.policy.explain import refuse_endless
+
+            refuse_endless(policy)
         return (policy.with_(**changes) if changes else policy).durable()
     except PolicyError as error:
         raise error.within(f"{kind} {where}") from error
+
+
+def _is_short(policy: Policy) -> bool:
+    """Return True if the waits of a policy end soon enough, or on purpose not, without a look at its worst case."""
+    if policy.parts is None and (policy.attempts is None or policy.deadline is not None):
+        return True
+    if policy.parts is not None or policy.rules or policy.attempts is None or policy.attempts > _FEW:
+        return False
+    return policy.attempts == 1 or (policy.backoff.delay(policy.attempts) or 0.0) * _FEW <= LONGEST_WAIT.total_seconds()
 
 
 def _timing(

@@ -16,7 +16,6 @@ from redrive.app.arguments import checked_count, checked_function, checked_text,
 from redrive.app.attempts.effects import joined
 from redrive.app.payload import dec_hook, enc_hook
 from redrive.app.protocol import AppProtocol
-from redrive.app.tasks.enqueue import durable_policy
 from redrive.app.topics.subscription import Subscription, checked_shards
 from redrive.app.types import change, type_name, unsupported
 from redrive.engine.frozen import freeze
@@ -430,7 +429,7 @@ class Topic(Generic[E]):
             types=taken,
             shards=checked_shards(shards, f"subscription {label!r}: shards"),
             start=checked_start(start, label),
-            policy=freeze(durable_policy(FEEDING, label).with_(attempt_timeout="36500d")),
+            policy=freeze(Policy.parse(FEEDING).durable().with_(attempt_timeout="36500d")),
         )
 
 
