@@ -198,6 +198,11 @@ class Attempts:
         """Return the leases of the claimed jobs with ends that are not written. Safe to call from any thread."""
         return frozenset((*self._running, *self.ahead.leases()))
 
+    def of_task(self, task: asyncio.Task[Any]) -> Claim | None:
+        """Return the attempt that an asyncio task executes; None if it executes none. Safe to call from any thread."""
+        running = tuple(self._running.items())
+        return next((self._open.get(lease_id) for lease_id, each in running if each is task), None)
+
     def _era(self) -> int | None:
         return self._registration.era
 

@@ -16,6 +16,7 @@ from datetime import timedelta
 from redrive.app.app import App
 from redrive.clock import SystemClock
 from redrive.runtime.attempts import Attempts
+from redrive.runtime.blocked_loop import BlockedLoop
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Supervisor
 from redrive.stores.operations import attempts as handler_reports
@@ -73,6 +74,7 @@ class Heartbeat:
         self._lease = app.terms.lease_for.total_seconds()
         self._margin = min(self._lease * MARGIN, LONGEST_MARGIN)
         self._lag = LoopLag()
+        self._blocked = BlockedLoop(app, attempts)
         now = SystemClock.monotonic()
         registration.extended(now)
         self._due_at = now + self._every
@@ -114,6 +116,7 @@ class Heartbeat:
                     looked = 0
                 self._report()
                 self._attempts.ahead.give_back_from_thread(self._patience())
+                self._blocked.look()
             except Exception as error:  # noqa: BLE001 - without heartbeats the worker loses all that it runs
                 self._supervisor.failed(NAME, error)
             else:
