@@ -133,6 +133,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "delay send defer push submit perform_async apply_async send_with_options run_async execute start_workflow": (
             "{name}.start(...), or await {name}.astart(...)"
         ),
+        "signal query": '{name}.run(id), which has signal("name", value) and value("name")',
     },
     "job": {
         "get wait join latest_result return_value get_result await_result output": _RESULT,

@@ -282,14 +282,17 @@ class Till:
         """Do nothing."""
 
 
-C_CODE = "is written in C, and has no annotations by which a task reads its arguments: write a def that calls it, and"
+C_CODE = (
+    "is a function in C, and its arguments have no names by which a job could store them: write a def that calls it"
+)
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (print, f"print {C_CODE} decorate that"),
-        (math.floor, f"floor {C_CODE} decorate that"),
+        (print, f"task 'print' {C_CODE}"),
+        (max, f"task 'max' {C_CODE}"),
+        (math.floor, f"task 'floor' {C_CODE}"),
         (
             lambda: None,
             f"a lambda in {__name__} has no name by which a worker could find it: write a def, or give name=",
@@ -302,7 +305,7 @@ C_CODE = "is written in C, and has no annotations by which a task reads its argu
             ),
         ),
     ],
-    ids=["builtin", "method of a module", "lambda", "class"],
+    ids=["builtin", "builtin without a signature", "function of a module", "lambda", "class"],
 )
 def test_a_function_that_a_worker_cannot_find_is_refused(app: App, function: Any, message: str):
     """Builtins, lambdas and other objects are answered with what to write."""

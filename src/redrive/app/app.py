@@ -37,6 +37,7 @@ from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.lease import LeaseTerms
 from redrive.engine.outcome import Settlement
 from redrive.engine.queue import Rate
+from redrive.engine.runs import RESULT_LIMIT
 from redrive.errors import ConfigurationError, JobError, TaskDefinitionError
 from redrive.forks import ForkSafeLock
 from redrive.policy import Policy
@@ -76,6 +77,10 @@ class App(Declarations):
             names has the policy without the catch.
         archive: where workers write jobs before they delete them: the path of a file, or a function that stores lines
             of JSON; see `Jobs.archive`.
+        max_payload: the most bytes of JSON of the arguments of a job or run, of a result, of the result of a step, of
+            the values of a run together, of an event, and of a signal; by default 1 MiB. Larger ones are refused,
+            because the database would read and write them with each claim and backup: store such content elsewhere,
+            and pass a reference. What is stored already stays readable.
 
     Attributes:
         jobs: jobs by filter.
@@ -112,6 +117,7 @@ class App(Declarations):
         retry: Policy | str | None = None,
         keep_cancelled_for: Duration | None = None,
         archive: Archive | None = None,
+        max_payload: int = RESULT_LIMIT,
     ) -> None:
         self.url: str = checked_url(url)
         self.reference = "APP"
@@ -121,6 +127,7 @@ class App(Declarations):
             UNSET if keep_cancelled_for is None else retention_time(keep_cancelled_for, "keep_cancelled_for"),
         )
         self.archive = archive
+        self.max_payload: int = checked_count(max_payload, "App(max_payload=...)")
         self.terms: LeaseTerms = LeaseTerms(span(heartbeat_every, "heartbeat_every"), span(lease_for, "lease_for"))
         self.clock: Clock | None = checked_clock(clock)
         self.jobs: Jobs = Jobs(self)
@@ -248,7 +255,9 @@ class App(Declarations):
         found = self.find(name)
         if found is not None:
             return found
-        return Enqueuer(self, name, UnknownSignature(name), self._registry.options_of_unknown(name))
+        signature = UnknownSignature(name)
+        signature.limit = self.max_payload
+        return Enqueuer(self, name, signature, self._registry.options_of_unknown(name))
 
     def include(self, tasks: Tasks) -> None:
         """Register the tasks, crons and refreshes of a collection, which then belong to this app.
@@ -490,7 +499,9 @@ class App(Declarations):
     def _emit(self, name: str, value: object, keep_for: Duration) -> Operation[bool]:
         checked_event(name, "app.emit(): the name")
         keep = long_span(keep_for, "app.emit(): keep_for")
-        return waits.emit(name, write_value(value, "app.emit(): the value"), keep=keep, now=self.now())
+        return waits.emit(
+            name, write_value(value, "app.emit(): the value", self.max_payload), keep=keep, now=self.now()
+        )
 
     def read_result(self, task: str, raw: bytes | None) -> Any:
         """Read a stored result by the return annotation of its task; as plain JSON if there is no such task."""

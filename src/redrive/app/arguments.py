@@ -187,11 +187,6 @@ def checked_function(function: Any, kind: str, how: str) -> Callable[..., Any]:
     if not inspect.isroutine(function):
         instead = ": write a def that calls it, and decorate that" if callable(function) else ""
         raise TaskDefinitionError(f"{function!r} is no function; a {kind} is made by {how}{instead}")
-    if inspect.isbuiltin(function):
-        raise TaskDefinitionError(
-            f"{function.__name__} is written in C, and has no annotations by which a {kind} reads its arguments: write "
-            "a def that calls it, and decorate that"
-        )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TaskDefinitionError(
             f"{function.__module__}.{function.__qualname__} is a generator function, and a {kind} runs to its end and "

@@ -15,7 +15,7 @@ from redrive.app.registry import FOREVER, Declaration, Registry, retention_time
 from redrive.app.tasks.task import Executor, Task
 from redrive.app.topics.topic import Retention, Topic
 from redrive.engine.recurring import CatchUp, Overlap
-from redrive.engine.runs import MAX_STEPS
+from redrive.engine.runs import MAX_STEPS, RESULT_LIMIT
 from redrive.errors import ConfigurationError, TaskDefinitionError
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
@@ -463,6 +463,9 @@ class Tasks(Declarations):
     an app; until then they can be called, but not enqueued. A library can so offer tasks, and modules of a program need
     not import the module of the app.
     """
+
+    #: Until it is included; then its tasks have the limit of the app.
+    max_payload = RESULT_LIMIT
 
     def __init__(self) -> None:
         self._app: AppProtocol | None = None

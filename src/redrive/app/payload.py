@@ -125,19 +125,43 @@ def _cut(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
+def check_bytes(raw: bytes, what: str, limit: int | None) -> None:
+    """Raise `PayloadError` if JSON is larger than a limit in bytes; ``what`` begins the error."""
+    if limit is not None and len(raw) > limit:
+        raise PayloadError(
+            f"{what} would be {len(raw):,} bytes of JSON, and the limit is {limit:,} (App(max_payload=...)): store the "
+            "content elsewhere, and pass a reference to it"
+        )
+
+
+def _without_names(name: str) -> TaskDefinitionError:
+    return TaskDefinitionError(
+        f"task {name!r} is a function in C, and its arguments have no names by which a job could store them: write a "
+        "def that calls it"
+    )
+
+
 class Signature:
     """The parameters of a task's function, and their JSON."""
 
     known = True
     """False if this process does not have the function."""
 
+    limit: int | None = None
+    """The most bytes of the arguments; None for a function whose arguments are not stored."""
+
     def __init__(self, function: Callable[..., Any], name: str, *, injected: tuple[type, ...] = (Context,)) -> None:
         self.function = function
         self.name = name
         self._injected = injected
-        self.parameters: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
+        try:
+            self.parameters: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
+        except ValueError as error:
+            raise _without_names(name) from error
         for parameter in self.parameters.values():
             if parameter.kind not in _KINDS:
+                if inspect.isbuiltin(function):
+                    raise _without_names(name)
                 raise TaskDefinitionError(
                     f"task {name!r}: parameter {str(parameter)!r} cannot be part of a job; "
                     "its arguments are stored by name, so give each one a name"
@@ -236,6 +260,7 @@ class Signature:
         except Exception as error:
             # Serialisers and validators are the user's and may raise anything, which must not stop a worker.
             raise PayloadError(f"{self.name}: {_place(bound)}{_text(error)}") from error
+        check_bytes(raw, f"{self.name}: the arguments", self.limit)
         try:
             decoded = self._decode(raw)
         except Exception as error:
@@ -344,6 +369,7 @@ class UnknownSignature(Signature):
         except Exception as error:
             # As in `Signature.write`.
             raise PayloadError(f"{self.name}: {_place(kwargs)}{_text(error)}") from error
+        check_bytes(raw, f"{self.name}: the arguments", self.limit)
         for name, value in kwargs.items():
             if arrived[name] != value:
                 raise PayloadError(
@@ -353,24 +379,29 @@ class UnknownSignature(Signature):
         return raw
 
 
-def write_result(value: object, what: str = "the result") -> bytes | None:
-    """Return a result as JSON; None for None. Raise `PayloadError`, which names `what`, if it cannot be written."""
+def write_result(value: object, what: str = "the result", limit: int | None = None) -> bytes | None:
+    """Return a result as JSON; None for None.
+
+    Raise `PayloadError`, which names ``what``, if it cannot be written or has more bytes than the limit.
+    """
     if value is None:
         return None
     try:
-        return msgspec.json.encode(value, enc_hook=enc_hook)
+        raw = msgspec.json.encode(value, enc_hook=enc_hook)
     except Exception as error:
         # As in `Signature.write`.
         raise PayloadError(f"{what} cannot be stored: {_text(error)}") from error
+    check_bytes(raw, what, limit)
+    return raw
 
 
-def write_value(value: object, what: str) -> bytes | None:
+def write_value(value: object, what: str, limit: int | None = None) -> bytes | None:
     """Return a value with a class that only its reader names as JSON; None for None.
 
-    Raise `PayloadError`, which names ``what``, if it cannot be written, or if a reader of any class would get another
-    value, as of a number that JSON does not have.
+    Raise `PayloadError`, which names ``what``, if it cannot be written or has more bytes than the limit, or if a reader
+    of any class would get another value, as of a number that JSON does not have.
     """
-    raw = write_result(value, what)
+    raw = write_result(value, what, limit)
     found = unwritable(value)
     if found is not None:
         how = found.with_advice(
@@ -382,6 +413,9 @@ def write_value(value: object, what: str) -> bytes | None:
 
 class Returns:
     """The return annotation of a task's function, and the JSON of results."""
+
+    limit: int | None = None
+    """The most bytes of a result; None if another place checks it."""
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
@@ -430,7 +464,7 @@ class Returns:
         """Return a result as JSON, None for None, after a check that it can be read again by the annotation."""
         if value is None and self._takes_none:
             return None
-        raw = write_result(value)
+        raw = write_result(value, limit=self.limit)
         text, decoder = b"null" if raw is None else raw, self.decoder
         try:
             decoder.decode(text)

@@ -34,6 +34,10 @@ class AppProtocol(Protocol):
         """The App in commands."""
 
     @property
+    def max_payload(self) -> int:
+        """The most bytes of JSON of arguments, a result, an event or a signal."""
+
+    @property
     def store(self) -> Store:
         """The database."""
 

@@ -47,7 +47,7 @@ from redrive.errors import ConfigurationError, ResultTooLarge
 #: The due time of a run that waits without a time limit.
 FAR: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
-#: Maximum size of the result of a step in bytes of its JSON.
+#: Maximum size of the result of a step in bytes of its JSON, unless the App has another one.
 RESULT_LIMIT: Final = 1024 * 1024
 
 #: The number of steps at which a run is logged as long, and the number at which it fails.
@@ -477,29 +477,29 @@ def digest_of(canonical: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(canonical, digest_size=8).digest(), signed=True)
 
 
-def check_size(what: str, result: bytes | None) -> None:
-    """Check the size of a result; ``what`` names the step or the run in the error.
+def check_size(what: str, result: bytes | None, limit: int = RESULT_LIMIT) -> None:
+    """Check the size of a result in bytes; ``what`` names the step or the run in the error.
 
     Raises:
-        ResultTooLarge: it has more than `RESULT_LIMIT` bytes.
+        ResultTooLarge: it is larger than the limit.
     """
-    if result is not None and len(result) > RESULT_LIMIT:
+    if result is not None and len(result) > limit:
         raise ResultTooLarge(
-            f"the result of {what} has {len(result):,} bytes of JSON, and the limit is {RESULT_LIMIT:,}: "
-            "store the content elsewhere and return a reference to it"
+            f"the result of {what} has {len(result):,} bytes of JSON, and the limit is {limit:,} "
+            "(App(max_payload=...)): store the content elsewhere and return a reference to it"
         )
 
 
-def check_values(name: str, size: int) -> None:
+def check_values(name: str, size: int, limit: int = RESULT_LIMIT) -> None:
     """Check the size of all values of a run, in bytes of JSON; ``name`` is the value that was set last.
 
     Raises:
-        ResultTooLarge: they have more than `RESULT_LIMIT` bytes.
+        ResultTooLarge: they are larger than the limit.
     """
-    if size > RESULT_LIMIT:
+    if size > limit:
         raise ResultTooLarge(
             f"flow.set({name!r}, ...): the values of the run would have {size:,} bytes of JSON, and the limit is "
-            f"{RESULT_LIMIT:,}: store the content elsewhere and set a reference to it"
+            f"{limit:,} (App(max_payload=...)): store the content elsewhere and set a reference to it"
         )
 
 

@@ -92,7 +92,7 @@ class FlowBase:
 
         Raises:
             PayloadError: the value cannot be written, or would be read as another one.
-            ResultTooLarge: all values of the run together have more than 1 MiB.
+            ResultTooLarge: all values of the run together are larger than ``App(max_payload=...)``, 1 MiB.
             ConfigurationError: the name is empty.
         """
         self._conductor.set(

@@ -203,7 +203,7 @@ class Run(Generic[R]):
         checked_event(name, "run.signal(): the name")
         if key is not None:
             checked_text(key, "run.signal(): the key")
-        payload = write_value(value, "run.signal(): the value")
+        payload = write_value(value, "run.signal(): the value", self._app.max_payload)
         return waits.signal(self.workflow, self.id, name, payload, key=key, actor=actor, now=self._app.now())
 
     # ---------------------------------------------------------------- actions
@@ -344,7 +344,13 @@ class Run(Generic[R]):
         path = path_of(found, step)
         assert path is not None  # a step was named
         yield manage.supply(
-            self.workflow, self.id, path, write_result(value), actor=actor or self._app.actor, now=self._app.now()
+            self.workflow,
+            self.id,
+            path,
+            write_result(value),
+            limit=self._app.max_payload,
+            actor=actor or self._app.actor,
+            now=self._app.now(),
         )
 
 

@@ -142,7 +142,7 @@ class StepGuard:
         self._step = await self._app.store.arun(self._extension(lease, now))
 
     def _success(self, result: object, now: datetime | None) -> Operation[StepRecord]:
-        return gate.succeed(self._step, write_result(result), now=_instant(now, self._app))
+        return gate.succeed(self._step, write_result(result), limit=self._app.max_payload, now=_instant(now, self._app))
 
     def _failure(self, error: BaseException | str, now: datetime | None) -> Operation[StepRecord]:
         step, failure = self._step, _failure_of(error)

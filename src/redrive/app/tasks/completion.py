@@ -24,7 +24,7 @@ def complete(app: AppProtocol, token: str, result: object) -> Procedure[bool]:
     """Complete an attempt with a result; see `redrive.App.complete`."""
     job_id, lease_id = _read(token)
     task = app.find((yield jobs.get(job_id)).task)
-    raw = write_result(result) if task is None else task.returns.check(result)
+    raw = write_result(result, limit=app.max_payload) if task is None else task.returns.check(result)
     return (yield from _end(app, job_id, lease_id, Succeeded(raw)))
 
 

@@ -123,6 +123,7 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
         self.function = function
         self.traits: Traits = traits or Traits()
         self.returns: Returns = Returns(self.signature)
+        self._limit_payloads()
         #: The function as a plain call, and a step of a run, calls it.
         self.direct: Callable[Q, C] = function
         if self.traits.idempotent is False:
@@ -141,9 +142,15 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
         """The retry policy of its jobs."""
         return self._options.policy.policy
 
+    def _limit_payloads(self) -> None:
+        self.signature.limit = self.app.max_payload
+        # The worker checks the results of runs, as those of their steps.
+        self.returns.limit = None if self.is_workflow else self.app.max_payload
+
     def adopted(self, app: AppProtocol, policy: FrozenPolicy | None) -> None:
         """Become a task of an app; the policy, if it is given, replaces that of its jobs."""
         self.app = app
+        self._limit_payloads()
         if policy is not None:
             self._options = replace(self._options, policy=policy)
 

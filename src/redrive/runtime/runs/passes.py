@@ -243,7 +243,7 @@ class Pass:
         try:
             raw = conductor.workflow.returns.check(result)
             if raw is not None:
-                check_size(conductor.describe(), raw)
+                check_size(conductor.describe(), raw, conductor.workflow.app.max_payload)
         except (PayloadError, ConfigurationError) as error:
             return permanent("BAD_RESULT", str(error))
         except ResultTooLarge as error:

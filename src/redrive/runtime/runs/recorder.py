@@ -246,7 +246,7 @@ class StoreRecorder:
     # The transaction has called a function by then: it waits for an operator who has locked the run, and goes on.
     def _operation(self, path: str, call: StepCall, value: object, seq: int | None) -> Operation[StepsWritten]:
         raw = call.step.returns.check(value)
-        check_size(f"step {call.step.name}", raw)
+        check_size(f"step {call.step.name}", raw, self._app.max_payload)
         end = NewStep(path, StepKind.STEP, call.step.name, tries=1, digest=call.digest, result=raw, seq=seq)
         batch = StepBatch(self._claim.id, self._claim.lease_id, (end,), before=self.before)
         return steps.record_behind(batch, now=self._app.now())

@@ -114,7 +114,7 @@ class PendingRows:
     def set(self, name: str, raw: bytes) -> None:
         """Write a value of the run with its next row; raise `ResultTooLarge` if all values are too large together."""
         others = sum(len(each) + len(bytes(value)) for each, value in self._values.items() if each != name)
-        check_values(name, others + len(name) + len(raw))
+        check_values(name, others + len(name) + len(raw), self._workflow.app.max_payload)
         self._values[name] = msgspec.Raw(raw)
         self._changed = True
 

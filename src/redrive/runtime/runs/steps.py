@@ -361,7 +361,7 @@ class Tries:
         # The function has done its work, so another try is of no use if its result cannot be stored.
         try:
             raw = self.call.step.returns.check(value)
-            check_size(f"step {self._name}", raw)
+            check_size(f"step {self._name}", raw, self._conductor.workflow.app.max_payload)
         except ResultTooLarge as error:
             self._conductor.undos.keep(self._path, value)
             failed = permanent("RESULT_TOO_LARGE", str(error))

@@ -12,6 +12,7 @@ from redrive.engine.records import NEWEST, AttemptRecord, Filter, Hold, JobRecor
 from redrive.engine.runs import (
     CHILD_SIGNAL,
     FAR,
+    RESULT_LIMIT,
     RunRecord,
     SignalRecord,
     StepError,
@@ -252,9 +253,18 @@ def look_again(workflows: Collection[str], *, now: datetime | None = None) -> St
 
 @wakes
 def supply(
-    workflow: str, run_id: str, path: str, result: bytes | None, *, actor: str = UNKNOWN, now: datetime | None = None
+    workflow: str,
+    run_id: str,
+    path: str,
+    result: bytes | None,
+    *,
+    limit: int = RESULT_LIMIT,
+    actor: str = UNKNOWN,
+    now: datetime | None = None,
 ) -> Statements[None]:
     """Give a step that failed or waits for a retry this result, and let the run go on, also if it is dead.
+
+    ``limit`` is the most bytes of the result.
 
     Branches that were dropped when the step failed go on, too.
 
@@ -263,7 +273,7 @@ def supply(
     Raise `RunNotFound`; `JobNotFound` if the run has no such step; `ResultTooLarge`; or `IllegalMove` if the run is
     executed at this moment, has succeeded, or the step has a result.
     """
-    check_size(f"step {path} of run {run_id!r} of {workflow}", result)
+    check_size(f"step {path} of run {run_id!r} of {workflow}", result, limit)
     at = yield from instant(now)
     run = yield from find(workflow, run_id)
     job = yield from jobs.lock(run.job_id)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from redrive.engine.runs import StepOutcome, StepRecord, check_gate_name, check_size
+from redrive.engine.runs import RESULT_LIMIT, StepOutcome, StepRecord, check_gate_name, check_size
 from redrive.engine.steps import FailedTry, resolve
 from redrive.errors import IllegalMove, LeaseLost, StepBusy, StepExhausted, StepNotReady
 from redrive.stores.operations import jobs
@@ -84,12 +84,14 @@ def find(run_id: int, name: str) -> Statements[StepRecord | None]:
 
 
 @wakes
-def succeed(step: StepRecord, result: bytes | None, *, now: datetime | None = None) -> Statements[StepRecord]:
-    """Write the result of a step; a repeated call with the same result changes nothing.
+def succeed(
+    step: StepRecord, result: bytes | None, *, limit: int = RESULT_LIMIT, now: datetime | None = None
+) -> Statements[StepRecord]:
+    """Write the result of a step, of at most ``limit`` bytes; a repeated call with the same result changes nothing.
 
     Raise `LeaseLost` if another caller has the step, or `ResultTooLarge`.
     """
-    check_size(f"step {step.name!r} of job {step.run_id}", result)
+    check_size(f"step {step.name!r} of job {step.run_id}", result, limit)
     at = yield from _instant_of_end(step, now)
     row = msgspec.structs.replace(
         step, outcome=StepOutcome.OK, at=at, took=at - step.at, tries=step.tries + 1, due_at=None, result=result,
