@@ -195,6 +195,7 @@ def test_a_policy_that_outlives_its_users_is_refused(app: App):
     assert text_of(lambda: task.options(retry=forever)).endswith(f"task charge: {ENDLESS} a deadline")
     assert ENDLESS in text_of(lambda: app.workflow(retry=forever)(checkout))
     app.task(retry=Policy(attempts=10**9, deadline="30d"), name="a")(work)
+    app.workflow(retry=forever, deadline="30d", name="bounded")(checkout)
     app.task(retry=Policy(attempts=None, deadline="30d"), name="b")(work)
     app.task(retry=Policy(attempts=3) & Policy(attempts=5), name="c")(work)
 

@@ -448,7 +448,7 @@ def _search(declaration: Declaration, label: str) -> tuple[str, ...]:
 
 
 def _policy(declaration: Declaration, where: str) -> Policy:
-    policy = durable_policy(declaration.retry, where)
+    policy = durable_policy(declaration.retry, where, is_bounded=declaration.deadline is not None)
     changes: dict[str, Any] = {"idempotent": False} if declaration.idempotent is False else {}
     if declaration.timeout is not None:
         changes["attempt_timeout"] = declaration.timeout

@@ -438,9 +438,16 @@ class Enqueuer(Generic[P, R]):
 
 
 def durable_policy(
-    retry: Policy | str | None, where: str, *, instead_of: Policy | None = None, kind: str = "task"
+    retry: Policy | str | None,
+    where: str,
+    *,
+    instead_of: Policy | None = None,
+    kind: str = "task",
+    is_bounded: bool = False,
 ) -> Policy:
     """Return the complete policy of a task or of some of its jobs. Open fields get the durable defaults.
+
+    Unless ``is_bounded``, by a deadline that it gets afterwards, its waits must add up to `LONGEST_WAIT` at most.
 
     The policy ``instead_of``, which it replaces, gives ``idempotent`` and ``attempt_timeout`` if they are open.
     """
@@ -458,7 +465,7 @@ def durable_policy(
                 from redrive.policy.codec import backoff_to_dict
 
                 backoff_to_dict(each)
-        if not _is_short(policy):
+        if not is_bounded and not _is_short(policy):
             from redrive.policy.explain import refuse_endless
 
             refuse_endless(policy)
