@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redrive import observe
     from redrive.app.app import App
+    from redrive.app.attempts.around import EnqueueRequest, Execution
     from redrive.app.attempts.context import Context, Pending, Stop
     from redrive.app.declarations import Tasks
     from redrive.app.flows.flow import Flow, current_flow
@@ -61,6 +62,8 @@ __all__ = [
     "DeadLetter",
     "Deferred",
     "Disabled",
+    "EnqueueRequest",
+    "Execution",
     "FailedTransition",
     "Filter",
     "Flow",
@@ -112,6 +115,8 @@ _HOMES = {
     "DeadLetter": "redrive.engine.topics",
     "Deferred": "redrive.retrying",
     "Disabled": "redrive.engine.items",
+    "EnqueueRequest": "redrive.app.attempts.around",
+    "Execution": "redrive.app.attempts.around",
     "FailedTransition": "redrive.engine.machine",
     "Filter": "redrive.engine.records",
     "Flow": "redrive.app.flows.flow",

@@ -93,7 +93,7 @@ class App(Declarations):
         steps: the low-level gate of single steps.
         runs: the runs of workflows.
         workers: the workers.
-        hooks: the functions of `on_start` and `on_stop`.
+        hooks: the functions of `on_start`, `on_stop`, `around` and `on_enqueue`.
         database: the audit log, and a check of the database.
         reference: the App in commands that the log of a worker recommends, such as ``payments.jobs:app``; the command
             line sets it.
@@ -234,6 +234,58 @@ class App(Declarations):
             TaskDefinitionError: it is no function, yields, or takes other parameters.
         """
         return self.hooks.add_stop(function)
+
+    def around(self, function: F, /) -> F:
+        """Register a middleware: a function that wraps each call of a handler, of a step, and of an undo.
+
+        It is a ``def`` with one ``yield``, where the call takes place, and takes the `Execution`. It runs in each
+        attempt and each try, in the thread of the call, with its context variables, and within its time limit: around
+        tasks, catch tasks, crons, refreshes, subscribers, states of machines, and the steps and undos of runs. It does
+        not run around the body of a workflow, nor for a step whose result is recorded, nor for ``call()``. The first
+        one in the code is outside.
+
+        An error of the call is raised at the ``yield``. Another error that the middleware raises takes its place, and
+        one before or behind the ``yield`` is a failure of the attempt too; the policy decides on it. `GiveUp`,
+        `RetryAfter`, `Snooze` and `Cancel` work as in a handler. An error that the middleware catches and does not
+        raise again stays the failure of the attempt.
+
+        Args:
+            function: a ``def`` with one ``yield``, which takes one parameter.
+
+        Returns:
+            The function.
+
+        Raises:
+            TaskDefinitionError: it is async, does not yield, or takes other parameters.
+        """
+        # Most programs have no middleware, and need not load it.
+        from redrive.app.attempts.around import checked_middleware
+
+        self.hooks.around.append(checked_middleware(function))
+        return function
+
+    def on_enqueue(self, function: F, /) -> F:
+        """Register a function that is called with each job, and each run, before it is enqueued by this app.
+
+        It is called where the program enqueues or starts: once for each job of ``enqueue_many``, in handlers and steps,
+        with ``using=``, and for child runs when they begin. Jobs that redrive makes by itself have no caller, and do
+        not come here: those of crons, refreshes and catch tasks, deliveries, and transitions of machines.
+
+        Args:
+            function: a ``def`` that takes the `EnqueueRequest`. It returns tags to be added, a text or several, or
+                None. What it raises is raised by the enqueue, which then stores nothing.
+
+        Returns:
+            The function.
+
+        Raises:
+            TaskDefinitionError: it is async, yields, or takes other parameters.
+        """
+        from redrive.app.attempts.around import checked_listener
+
+        checked_listener(function)
+        self.hooks.enqueue.append(function)
+        return function
 
     # ---------------------------------------------------------------- tasks
 

@@ -42,6 +42,10 @@ class AppProtocol(Protocol):
         """The database."""
 
     @property
+    def hooks(self) -> Any:
+        """The functions that the app calls around its own ones."""
+
+    @property
     def tasks(self) -> Mapping[str, Any]:
         """The registered tasks by name."""
 

@@ -67,6 +67,7 @@ from redrive.stores.operations import workers
 from redrive.stores.operations.workers import Asked
 
 if TYPE_CHECKING:
+    from redrive.app.attempts.around import Execution
     from redrive.runtime.processes import Child, Processes
     from redrive.runtime.runs.attempt import RunAttempts
 
@@ -331,20 +332,34 @@ class Executor:
     def _start(self, task: Task[Any, Any, Any], arguments: dict[str, Any], claim: Claim) -> Awaitable[Any]:
         if failpoints.PLANNED:
             failpoints.fail(task.name)
+        function = task.function
+        if self._app.hooks.around:
+            function = self._within(function, task, arguments, claim)
         if _is_async(task.function):
-            return _softly(task.function(**arguments), task.traits.soft_timeout)
-        return self._start_plain(task, arguments, claim)
+            return _softly(function(**arguments), task.traits.soft_timeout)
+        return self._start_plain(task, functools.partial(function, **arguments), arguments, claim)
 
-    async def _start_plain(self, task: Task[Any, Any, Any], arguments: dict[str, Any], claim: Claim) -> Any:  # noqa: ANN401 - of the user
+    def _within(
+        self, function: Callable[..., Any], task: Task[Any, Any, Any], arguments: dict[str, Any], claim: Claim
+    ) -> Callable[..., Any]:
+        """Return what calls the handler within the middleware of the app."""
+        from redrive.app.attempts.around import within
+
+        return within(self._app.hooks.around, function, functools.partial(_execution, task, arguments, claim))
+
+    async def _start_plain(
+        self, task: Task[Any, Any, Any], call: Callable[[], Any], arguments: dict[str, Any], claim: Claim
+    ) -> Any:  # noqa: ANN401 - of the user
         child = self._children.get(claim.lease_id)
         if child is not None:
             name = task.signature.context
-            return await child.run(task, claim, None if name is None else arguments[name])
+            run = child.run if not self._app.hooks.around else self._within(child.run, task, arguments, claim)
+            return await run(task, claim, None if name is None else arguments[name])
         if self.threads is None:
-            result = outside_loop(functools.partial(task.function, **arguments))
+            result = outside_loop(call)
         else:
             try:
-                result = await self.threads.start(claim.lease_id, functools.partial(task.function, **arguments))
+                result = await self.threads.start(claim.lease_id, call)
             except ExitInThread as exit_in_thread:
                 raise exit_in_thread.error from None
         # A plain decorator around an `async def` makes a function that returns a coroutine.
@@ -360,6 +375,15 @@ def _end_of(error: BaseException) -> tuple[Outcome, BaseException]:
 # handler waits, so that it can clean up; in a ``def`` handler it sets ``ctx.should_stop``.
 def _softly(running: Awaitable[Any], limit: timedelta | None) -> Awaitable[Any]:
     return running if limit is None else softly(running, limit.total_seconds())
+
+
+def _execution(task: Task[Any, Any, Any], arguments: Mapping[str, Any], claim: Claim) -> Execution:
+    from redrive.app.attempts.around import Execution
+
+    given = {name: arguments[name] for name in task.signature.payload if name in arguments}
+    return Execution(
+        "handler", task.name, task.name, claim.id, claim.attempt, given, claim.queue, claim.partition, claim.origin
+    )
 
 
 _is_async = functools.lru_cache(maxsize=1024)(inspect.iscoroutinefunction)

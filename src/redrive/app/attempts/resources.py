@@ -10,7 +10,8 @@ from redrive.errors import TaskDefinitionError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+"""The kinds of the parameters that a hook may have."""
 
 
 class Resources(Mapping[str, Any]):
@@ -46,11 +47,16 @@ NO_RESOURCES: Mapping[str, Any] = Resources()
 
 
 class Hooks:
-    """The functions that each worker of an app runs when it starts and when it stops, in the order of the code."""
+    """The functions that an app calls at the start and the stop of a worker, around calls, and before an enqueue.
+
+    Each list is in the order of the code.
+    """
 
     def __init__(self) -> None:
         self.start: list[Callable[..., Any]] = []
         self.stop: list[Callable[..., Any]] = []
+        self.around: list[Callable[..., Any]] = []
+        self.enqueue: list[Callable[..., Any]] = []
 
     def add_start(self, function: F) -> F:
         """Register a start hook; see `redrive.App.on_start`."""
@@ -77,7 +83,7 @@ def _checked(function: F, kind: str) -> F:
     if not inspect.isroutine(function):
         raise TaskDefinitionError(f"{function!r} is no function; write @app.{kind} above a function")
     parameters = inspect.signature(function).parameters.values()
-    if len(parameters) > 1 or any(each.kind not in _POSITIONAL for each in parameters):
+    if len(parameters) > 1 or any(each.kind not in POSITIONAL for each in parameters):
         raise TaskDefinitionError(
             f"the hook {function.__qualname__} takes ({', '.join(map(str, parameters))}); a hook of @app.{kind} takes "
             "nothing, or one parameter, which receives the resources so far"

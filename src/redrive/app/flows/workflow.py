@@ -149,7 +149,10 @@ class Workflow(Task[P, R, C, ...], Generic[P, R, C]):
     def new_run(self, id: str | None, payload: bytes, parent: tuple[int, str] | None = None) -> NewRun:
         """Return a run to be started, with its arguments as canonical JSON."""
         parent_id, parent_path = parent or (None, None)
-        return NewRun(self.new_job(payload), self.name, self.version, digest_of(payload), id, parent_id, parent_path)
+        job = self.new_job(payload)
+        if self.app.hooks.enqueue:
+            job = self.announced(job)
+        return NewRun(job, self.name, self.version, digest_of(payload), id, parent_id, parent_path)
 
     def starting(self, id: str | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Procedure[Run[R]]:
         """Start a run, as the procedure of both methods."""

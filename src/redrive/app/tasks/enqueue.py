@@ -334,8 +334,25 @@ class Enqueuer(Generic[P, R]):
 
             found = advice(unknown, task=self.name)
             raise PayloadError(f"{error}" + (f"; {found}" if found else "")) from error.__cause__
-        if options.key is None and options.idempotency_key is None and options.partition is None:
-            return new
+        if options.key is not None or options.idempotency_key is not None or options.partition is not None:
+            new = self._named(new, args, kwargs)
+        return self.announced(new) if self.app.hooks.enqueue else new
+
+    def announced(self, new: NewJob) -> NewJob:
+        """Call the functions of `App.on_enqueue` with a job, and return it with the tags that they add."""
+        from redrive.app.attempts.around import EnqueueRequest
+
+        for function in self.app.hooks.enqueue:
+            assert new.payload is not None  # it is no catch job
+            about = EnqueueRequest(new.task, new.queue, new.priority, new.tags, new.payload, new.partition, new.key)
+            tags = function(about)
+            if tags is not None:
+                new = structs.replace(new, tags=tuple(dict.fromkeys((*new.tags, *_tags(self.name, tags)))))
+        return new
+
+    def _named(self, new: NewJob, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
+        """Return a job with its keys and its partition."""
+        options = self._options
         key = self._name("key", options.key, args, kwargs)
         return structs.replace(
             new,

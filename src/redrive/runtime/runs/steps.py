@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import structs
 
+from redrive.app.attempts.around import Execution, within
 from redrive.app.flows.calls import StepCall, StepFunction, Undo
 from redrive.app.flows.run_errors import stored
 from redrive.app.tasks.failures import permanent
@@ -62,7 +63,7 @@ async def run_step(conductor: Conductor, branch: Branch, call: StepCall) -> Any:
         await conductor.ready(branch, answer)
     if row is None or row.outcome is StepOutcome.WAITING:
         if call.transacted:
-            row = await conductor.transact(branch, answer.path, call, ended)
+            row = await conductor.transact(branch, answer.path, _hooked(conductor, call), ended)
         else:
             row = await _tries(conductor, branch, answer.path, call, policy, ended).run(row)
     if row.outcome is StepOutcome.FAILED:
@@ -88,7 +89,8 @@ def _tries(  # noqa: PLR0917 - what identifies a row
     step = call.step
     tries = Tries(conductor, branch, path, StepKind.STEP, step.name, policy)
     tries.call, tries.ended = call, ended
-    function = functools.partial(step.function, *call.args, **call.kwargs)
+    called = tries.within(step.function) if conductor.app.hooks.around else step.function
+    function = functools.partial(called, *call.args, **call.kwargs)
     if _is_coroutine_function(step.function):
         # Hot path: a partial with arguments by keyword copies them at each call.
         tries.function = functools.partial(call_coroutine, policy.idempotent is not False, step.name, function)
@@ -98,6 +100,32 @@ def _tries(  # noqa: PLR0917 - what identifies a row
             tries.thread = _Thread()
         tries.function = functools.partial(call_function, conductor, step.name, function, tries.thread)
     return tries
+
+
+def _hooked(conductor: Conductor, call: StepCall) -> StepCall:
+    """Return a step with a transaction, with the middleware of the app around its function."""
+    hooks, step = conductor.app.hooks.around, call.step
+    if not hooks:
+        return call
+    function = within(hooks, step.function, lambda: _execution(conductor, step.name, call, 1))
+    return structs.replace(call, step=structs.replace(step, function=function))
+
+
+def _execution(conductor: Conductor, name: str, call: StepCall | None, number: int) -> Execution:
+    claim, given = conductor.claim, {}
+    if call is not None:
+        given = dict(zip(call.step.signature.payload, call.args, strict=False)) | dict(call.kwargs)
+    return Execution(
+        "undo" if call is None else "step",
+        conductor.run_record.workflow,
+        name,
+        claim.id,
+        number,
+        given,
+        claim.queue,
+        claim.partition,
+        claim.origin,
+    )
 
 
 class _Thread:
@@ -161,6 +189,7 @@ class Tries:
     is_whole = False
     # What the function has returned after its time limit, as JSON.
     _late: bytes | None = None
+    _number = 1
     _error: BaseException | None = None
     _value: Any = None
 
@@ -173,6 +202,12 @@ class Tries:
         self._kind = kind
         self._name = name
         self._policy = policy
+
+    def within(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that calls this one within the middleware of the app."""
+        conductor = self._conductor
+        made = lambda: _execution(conductor, self._name, self.call, self._number)  # noqa: E731
+        return within(conductor.app.hooks.around, function, made)
 
     async def run(self, row: StepRecord | None) -> StepRecord:
         """Call the function until it has succeeded or failed for good, and return the row, which is written."""
@@ -222,6 +257,8 @@ class Tries:
     async def _once(self, row: StepRecord | None) -> StepEnd:
         """Call the function once, and return the row to be written."""
         began = monotonic()
+        if row is not None:
+            self._number = row.tries + 1
         if self._policy.breaker is None and not self._policy.has_functions:
             outcome = await self._call(None)
         else:

@@ -159,7 +159,9 @@ class Undos:
 
         async def undo() -> Any:
             # A value that cannot be read is a failure of this undo, and does not stop the others.
-            call = functools.partial(entry.undo.function, self._value(entry))
+            function = entry.undo.function
+            called = tries.within(function) if conductor.app.hooks.around else function
+            call = functools.partial(called, self._value(entry))
             return await call_function(conductor, entry.undo.name, call)
 
         path = undo_path(entry.row.path)
