@@ -189,6 +189,16 @@ def test_a_job_with_unreadable_arguments_has_a_note_with_error_and_end():
     assert expected == settled(LATER, UNREADABLE).note
 
 
+@pytest.mark.parametrize("of", [LATER, replace(LATER, origin="refresh:fresh/a")], ids=["a task", "a refresh"])
+def test_a_job_with_encoded_arguments_waits_without_an_end(of: Claim):
+    """A job whose arguments this worker cannot decode is looked at once a minute, and never dies of that."""
+    waited = replace(of, unreadable_at=NOW - timedelta(days=30))
+    after = settled(waited, Unreadable("it is encoded", encoded=True))
+
+    assert (State.READY, Hold.BAD_PAYLOAD, NOW + seconds(60)) == (after.state, after.hold, after.scheduled_at)
+    assert "it is encoded; waits for a worker that can" == after.note
+
+
 @pytest.mark.parametrize(
     ("of", "catch"),
     [

@@ -52,6 +52,7 @@ from redrive.stores.query import Operation
 from redrive.stores.store import Store
 
 if TYPE_CHECKING:
+    from redrive.app.coded import Codec
     from redrive.app.tasks.batch import Batch
 
 R = TypeVar("R")
@@ -81,6 +82,8 @@ class App(Declarations):
             the values of a run together, of an event, and of a signal; by default 1 MiB. Larger ones are refused,
             because the database would read and write them with each claim and backup: store such content elsewhere,
             and pass a reference. What is stored already stays readable.
+        codec: encodes the documents that the database stores, for example by encryption: arguments, results, values,
+            signals, events, and the data of machines. See ``docs/how-to/encrypt-payloads.md``.
 
     Attributes:
         jobs: jobs by filter.
@@ -118,6 +121,7 @@ class App(Declarations):
         keep_cancelled_for: Duration | None = None,
         archive: Archive | None = None,
         max_payload: int = RESULT_LIMIT,
+        codec: Codec | None = None,
     ) -> None:
         self.url: str = checked_url(url)
         self.reference = "APP"
@@ -127,6 +131,7 @@ class App(Declarations):
             UNSET if keep_cancelled_for is None else retention_time(keep_cancelled_for, "keep_cancelled_for"),
         )
         self.archive = archive
+        self._codec = codec
         self.max_payload: int = checked_count(max_payload, "App(max_payload=...)")
         self.terms: LeaseTerms = LeaseTerms(span(heartbeat_every, "heartbeat_every"), span(lease_for, "lease_for"))
         self.clock: Clock | None = checked_clock(clock)
@@ -391,8 +396,15 @@ class App(Declarations):
         if self._store is None:
             with self._lock:
                 if self._store is None:
-                    self._store = open_store(self.url)
+                    self._store = self._coded(open_store(self.url))
         return self._store
+
+    def _coded(self, store: Store) -> Store:
+        if self._codec is None:
+            return store
+        from redrive.app.coded import CodedStore
+
+        return cast("Store", CodedStore(store, self._codec))
 
     @property
     def uid(self) -> str:
@@ -445,7 +457,7 @@ class App(Declarations):
                 except BaseException:
                     store.close()
                     raise
-                self._store = store
+                self._store = self._coded(store)
         return self
 
     async def aopen(self) -> App:
@@ -457,7 +469,7 @@ class App(Declarations):
         """
         self.check()
         if self._store is None:
-            store = await aopen_store(self.url)
+            store = self._coded(await aopen_store(self.url))
             with self._lock:
                 self._store, spare = self._store or store, self._store and store
             if spare is not None:

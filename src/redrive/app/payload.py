@@ -39,12 +39,15 @@ from redrive.app.types import (
     unsupported,
     unwritable,
 )
-from redrive.errors import PayloadError, TaskDefinitionError
+from redrive.engine.records import ENCODED
+from redrive.errors import PayloadEncoded, PayloadError, TaskDefinitionError
 
 _NOTHING = (Pending, typing.NoReturn, typing.Never)
 """Return annotations without a type of the result."""
 
 _AWAITABLE = (collections.abc.Awaitable, collections.abc.Coroutine)
+
+_ARGUMENTS = "the document of its arguments"
 
 KeyOrder: TypeAlias = Literal["deterministic"] | None
 
@@ -107,6 +110,14 @@ def _place(arguments: Mapping[str, Any]) -> str:
         except Exception:  # noqa: BLE001 - serialisers are the user's
             return f"argument {name!r}: "
     return ""
+
+
+def refuse_encoded(raw: bytes, what: str) -> None:
+    """Raise `PayloadEncoded` if a stored document is encoded: the store has decoded those that it can decode."""
+    if raw.startswith(ENCODED):
+        raise PayloadEncoded(
+            f"{what} is encoded, and this process cannot decode it: App(codec=...) is missing, or has not its key"
+        )
 
 
 def _text(error: Exception) -> str:
@@ -302,6 +313,7 @@ class Signature:
         except TaskDefinitionError:
             raise
         except Exception as error:
+            refuse_encoded(raw, _ARGUMENTS)
             # As in `write`.
             raise PayloadError(f"the arguments do not match the annotations: {_text(error)}") from error
         return arguments
@@ -318,6 +330,7 @@ class Signature:
         the job was enqueued. The hint is the ``T`` of the catch task's ``CatchRequest[T]``; of a union,
         which may have classes that JSON does not tell apart, the type of this task is read.
         """
+        refuse_encoded(raw, _ARGUMENTS)
         open_hint = hint in (Any, object)
         hint = self.request if covers(hint, self.request) else hint
         try:
@@ -476,6 +489,7 @@ class Returns:
         """Read a stored result; raise `PayloadError` if it does not match the present annotation."""
         if raw is None:
             return None
+        refuse_encoded(raw, "the stored result")
         decoder = self.decoder
         try:
             return decoder.decode(raw)

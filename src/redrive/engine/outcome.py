@@ -121,10 +121,19 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unreadable(msgspec.Struct, frozen=True, gc=False):
-    """The code of this worker cannot decode the arguments of the job, or, if ``policy`` is True, its policy."""
+    """The code of this worker cannot decode the arguments of the job, or, if ``policy`` is True, its policy.
+
+    If ``encoded`` is True, its codec cannot decode them, and its code has not seen them.
+    """
 
     why: str
     policy: bool = False
+    encoded: bool = False
+
+    @property
+    def lasts(self) -> bool:
+        """True if the job waits without a time limit."""
+        return self.policy or self.encoded
 
 
 class Cancelled(msgspec.Struct, frozen=True, gc=False):

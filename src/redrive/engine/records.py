@@ -32,6 +32,10 @@ from redrive.policy import Policy, parse_duration
 # times as long to make (3 µs). No record contains itself, so the garbage collector need not track them (gc=False).
 
 
+ENCODED: Final = b'{"redrive:encoded":'
+"""The beginning of a document that the codec of an app has encoded: an object of JSON with one text."""
+
+
 class Hold(StrEnum):
     """The reason why a ready job waits for its ``scheduled_at``."""
 
@@ -46,7 +50,7 @@ class Hold(StrEnum):
     UNKNOWN_TASK = "unknown_task"
     """The worker that claimed the job has no such task."""
     BAD_PAYLOAD = "bad_payload"
-    """The worker that claimed the job cannot decode its arguments; a worker with other code may."""
+    """The worker that claimed the job cannot decode its arguments; a worker with other code, or another key, may."""
     BAD_POLICY = "bad_policy"
     """The policy cannot be decoded; the job waits for a worker that can, or for an operator to replace the policy."""
     LOST = "lost"

@@ -18,7 +18,7 @@ restarted      - 1        stays       0          a run begins again, with its ne
 held           - 1        stays       stays      a run waits for code that fits its steps
 released       - 1        stays       stays      not caused by the handler
 cut off, once  stays      + 1         0          ``idempotent=False``: dead, ``LOST_IN_FLIGHT``
-unreadable     - 1        stays       stays      for a while; then failed with ``BAD_PAYLOAD``
+unreadable     - 1        stays       stays      for a while; then failed with ``BAD_PAYLOAD``; encoded: no limit
 lost           stays      stays       + 1        dead with ``POISON`` at the third
 lost, once     stays      + 1         + 1        ``idempotent=False``: dead, ``LOST_IN_FLIGHT``
 lost, catch    stays      + 1         + 1        never dead; slower from the third on
@@ -147,8 +147,8 @@ def _decided(  # noqa: PLR0911 - one for each outcome
             return replace(waits, scheduled_at=now + wait_for, note=note)
         case Released():
             return _released(claim, outcome, now)
-        case Unreadable(why, policy):
-            return _unread(claim, why, now) if policy else _unreadable(claim, why, now, sample)
+        case Unreadable():
+            return _unread(claim, outcome, now) if outcome.lasts else _unreadable(claim, outcome.why, now, sample)
         case Cancelled(why):
             closed = close(claim, now, AttemptOutcome.CANCELLED, verdict=why)
             return replace(base(claim, LifecycleEvent.CANCEL, closed), note=why)
@@ -229,11 +229,14 @@ def _unreadable(claim: Claim, why: str, now: datetime, sample: float) -> Settlem
     return replace(_given_back(claim, min(now + look, until), Hold.BAD_PAYLOAD, note), unreadable_at=since)
 
 
-def _unread(claim: Claim, why: str, now: datetime) -> Settlement:
-    """Keep a job with a policy that cannot be decoded waiting, without a time limit: only the policy could end it."""
+# Without its policy nothing can decide on the job, and without the key nothing is wrong with it.
+def _unread(claim: Claim, outcome: Unreadable, now: datetime) -> Settlement:
+    """Keep a job with a policy or an encoded document that cannot be decoded waiting, without a time limit."""
     since = claim.unreadable_at or now
-    note = f"its policy cannot be read: {why}{_HELP}"
-    return replace(_given_back(claim, now + _look(since, now), Hold.BAD_POLICY, note), unreadable_at=since)
+    hold, note = Hold.BAD_PAYLOAD, f"{outcome.why}; waits for a worker that can"
+    if outcome.policy:
+        hold, note = Hold.BAD_POLICY, f"its policy cannot be read: {outcome.why}{_HELP}"
+    return replace(_given_back(claim, now + _look(since, now), hold, note), unreadable_at=since)
 
 
 def _put_off(claim: Claim, outcome: Snoozed | Parked | Restarted | Held, now: datetime) -> Settlement:

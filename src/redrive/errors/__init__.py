@@ -17,6 +17,7 @@ May import: nothing. Must never: contain behaviour.
     │   ├── CoroutineReturned           (also a TypeError) a call that nothing awaits returned a coroutine
     │   └── AppLoadError                ``module:app`` does not name an App, or its module writes when imported
     ├── PayloadError                    (also a TypeError) arguments that do not fit the task's annotations
+    │   └── PayloadEncoded              a stored document that this process cannot decode
     ├── StoreError                      the database refused a statement, or is not reachable
     │   ├── StoreOpenError              missing, not writable, or not a database
     │   ├── StoreBusy                   another process holds a lock
@@ -24,6 +25,7 @@ May import: nothing. Must never: contain behaviour.
     │   ├── StoreUnreachable            the server is not reachable, or the connection was lost
     │   ├── StoreClosed                 used after ``close()``
     │   ├── StoreMismatch               ``using=`` is a connection to another database
+    │   ├── CodecError                  the codec of the app could not encode a document
     │   ├── TopicsRestored              the cursors of its topics are those of another server
     │   └── SchemaTooNew                a newer redrive has migrated it
     ├── ArchiveError                    an archive of ended jobs cannot be written; the jobs stay
@@ -286,6 +288,10 @@ class PayloadError(RedriveError, TypeError):
     """The arguments do not fit the annotations of the task."""
 
 
+class PayloadEncoded(PayloadError):
+    """A stored document is encoded, and this process has no codec, or not the key, to decode it."""
+
+
 class StoreError(RedriveError):
     """The database refused."""
 
@@ -308,6 +314,10 @@ class StoreUnreachable(StoreError):
 
 class StoreOutcomeUnknown(OutcomeUnknown, StoreError):
     """The answer of the database to a commit was lost; it is unknown whether the write took effect."""
+
+
+class CodecError(StoreError):
+    """The codec of the app could not encode a document; nothing was written."""
 
 
 class TopicsRestored(StoreError):

@@ -7,11 +7,15 @@ from typing import Any, Final
 
 import msgspec
 
+from redrive.engine.records import ENCODED
 from redrive.engine.secrets import REDACTED, decoded, is_secret, secrets_of, texts_of, without
 from redrive.operate.exchange import Payloads
 
 #: Bytes of a value that are shown.
 LARGEST: Final = 64 * 1024
+
+NO_KEY: Final = "encoded: this process cannot decode it"
+"""What is shown of a document that the codec of the app has encoded, in a process without the codec or its key."""
 
 
 class Shown(msgspec.Struct, frozen=True, gc=False):
@@ -40,7 +44,7 @@ class Shown(msgspec.Struct, frozen=True, gc=False):
         repeated: Iterable[bytes] = (),
     ) -> Shown:
         """Return what is shown of stored documents; texts may also repeat further ones."""
-        values = [decoded(each) for each in (payload, result, progress, *others)]
+        values = [_value(each) for each in (payload, result, progress, *others)]
         texts = [*values, *map(decoded, repeated)]
         secrets = frozenset[str]()
         if kind is Payloads.HIDDEN:
@@ -55,6 +59,10 @@ class Shown(msgspec.Struct, frozen=True, gc=False):
     def clear(self, text: str | None) -> str | None:
         """Return a text without the values that are not shown."""
         return None if text is None else without(text, self.secrets)
+
+
+def _value(raw: bytes | None) -> object:
+    return NO_KEY if raw is not None and raw.startswith(ENCODED) else decoded(raw)
 
 
 def redacted(value: object) -> object:

@@ -44,7 +44,7 @@ from redrive.engine.records import Claim, Hold
 from redrive.engine.runs import RunState
 from redrive.engine.settle import deadline_at
 from redrive.engine.steps import StepBatch, StepsWritten
-from redrive.errors import ConfigurationError, JobNotFound, PayloadError
+from redrive.errors import ConfigurationError, JobNotFound, PayloadEncoded, PayloadError
 from redrive.errors.foreign import is_a, trace
 from redrive.observe.listeners import DEBUG, heard
 from redrive.observe.logs import Block
@@ -176,7 +176,7 @@ class Executor:
         except UnknownTask as error:
             return _unknown(str(error))
         except (PayloadError, ConfigurationError, JobNotFound) as error:
-            return Unreadable(clean(error, ERROR_TEXT))
+            return Unreadable(clean(error, ERROR_TEXT), encoded=isinstance(error, PayloadEncoded))
         admission = admit(self._app, task, claim)
         if isinstance(admission, Released):
             return admission

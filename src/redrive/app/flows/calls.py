@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from redrive.app.arguments import checked_count, checked_instant, checked_text, shown
-from redrive.app.payload import Returns, Signature, dec_hook
+from redrive.app.payload import Returns, Signature, dec_hook, refuse_encoded
 from redrive.app.tasks.task import Task
 from redrive.app.types import type_name
 from redrive.engine.runs import RACE, StepKind, digest_of
@@ -267,6 +267,8 @@ def _decoder(hint: object) -> msgspec.json.Decoder[Any]:
 
 def read_value(raw: bytes | None, hint: object, what: str) -> Any:
     """Read a value as a type; raise `PayloadError` if it does not fit."""
+    if raw is not None:
+        refuse_encoded(raw, what)
     try:
         return _decoder(hint).decode(b"null" if raw is None else raw)
     except TaskDefinitionError:

@@ -11,7 +11,7 @@ import msgspec
 from redrive.app.arguments import checked_instant, checked_text, shown
 from redrive.app.flows.calls import checked_event, read_value
 from redrive.app.flows.history import RunHistory, export
-from redrive.app.payload import write_result, write_value
+from redrive.app.payload import refuse_encoded, write_result, write_value
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.app.tasks.job import Job
 from redrive.engine.lifecycle import State
@@ -374,11 +374,16 @@ def path_of(found: Timeline, step: str | None) -> str | None:
 
 
 def _values(record: RunRecord) -> dict[str, Any]:
-    return {} if record.values is None else msgspec.json.decode(record.values, type=dict[str, Any])
+    if record.values is None:
+        return {}
+    refuse_encoded(record.values, "the document of its values")
+    found: dict[str, Any] = msgspec.json.decode(record.values)
+    return found
 
 
 def _value(record: RunRecord, name: str, kind: object) -> Any:
     if record.values is None:
         return None
+    refuse_encoded(record.values, "the document of its values")
     raw = msgspec.json.decode(record.values, type=dict[str, msgspec.Raw]).get(name)
     return None if raw is None else read_value(bytes(raw), kind, f"the value of {name!r}")

@@ -13,7 +13,7 @@ import msgspec
 
 from redrive.app.attempts.effects import Effects
 from redrive.app.attempts.origins import MachineProtocol, TransitionHandle
-from redrive.app.payload import dec_hook, enc_hook
+from redrive.app.payload import dec_hook, enc_hook, refuse_encoded
 from redrive.app.protocol import AppProtocol
 from redrive.app.tasks.enqueue import Options
 from redrive.app.tasks.task import Task, Traits
@@ -277,6 +277,7 @@ class DataCodec:
         """Return data from JSON; None if there are none. Raise `PayloadError` if they do not match the class."""
         if raw is None:
             return None
+        refuse_encoded(raw, f"machine {self._machine!r}: the document of the stored data")
         try:
             return self._decoder.decode(raw)
         except Exception as error:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from redrive.app.arguments import checked_count, shown
-from redrive.app.payload import KeyOrder, Signature
+from redrive.app.payload import KeyOrder, Signature, refuse_encoded
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.app.tasks.enqueue import Options
 from redrive.app.tasks.task import Task, Traits
@@ -129,12 +129,14 @@ class SubscriptionSignature(Signature):
         try:
             found = envelopes(raw)
         except msgspec.MsgspecError as error:
+            refuse_encoded(raw, "the document of its events")
             raise PayloadError(f"the events of the delivery cannot be read: {error}") from error
         values = [self._topic.decode(each.type, each.version, each.event) for each in found]
         return {self.parameter: values if self._batch else values[0]}
 
     def read_request(self, raw: bytes, hint: object) -> tuple[Any, Any]:
         """Return the event of a failed delivery for its catch task, and the type of the events."""
+        refuse_encoded(raw, "the document of its events")
         (event,) = envelopes(raw)
         if hint in (Any, object):
             return msgspec.json.decode(event.event), self.request

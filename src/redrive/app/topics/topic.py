@@ -19,6 +19,7 @@ from redrive.app.protocol import AppProtocol
 from redrive.app.topics.subscription import Subscription, checked_shards
 from redrive.app.types import change, type_name, unsupported
 from redrive.engine.frozen import freeze
+from redrive.engine.records import ENCODED
 from redrive.engine.topics import (
     AT_ONCE,
     TO_TOPIC,
@@ -162,6 +163,11 @@ class Topic(Generic[E]):
         if event.version > self.version:
             return (
                 f"event {event.id} has version {event.version}, and this code has version {self.version} of the topic"
+            )
+        if event.payload is not None and event.payload.startswith(ENCODED):
+            return (
+                f"event {event.id} is encoded, and this process cannot decode it: App(codec=...) is missing, or has "
+                "not its key"
             )
         if event.type not in self.types:
             known = ", ".join(sorted(self.types))

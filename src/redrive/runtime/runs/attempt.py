@@ -20,13 +20,13 @@ from redrive.engine.records import Claim
 from redrive.engine.replay import describe_run
 from redrive.engine.runs import RunState
 from redrive.engine.steps import StepBatch, StepsWritten
-from redrive.errors import ConfigurationError, PayloadError
+from redrive.errors import ConfigurationError, PayloadEncoded, PayloadError
 from redrive.runtime import layers, log
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.handlers import TimeLimits
 from redrive.runtime.runs.body import BodyCalls
 from redrive.runtime.runs.branches import Branch
-from redrive.runtime.runs.conductor import Conductor, StartThread
+from redrive.runtime.runs.conductor import Conductor, StartThread, encoded
 from redrive.runtime.runs.groups import run_group
 from redrive.runtime.runs.keyed import MOST_QUIET, QUIET, Patience
 from redrive.runtime.runs.passes import Pass
@@ -144,10 +144,13 @@ class RunAttempts:
         if code is None:
             known = ", ".join(map(str, sorted(workflow.versions)))
             return Held(f"{describe_run(state.run)}: this worker has the code of version {known} only")
+        undecoded = encoded(state.run, state.steps, (state.signals, state.emits, state.children))
+        if undecoded is not None:
+            return Held(undecoded)
         try:
             arguments = code.signature.read(claim.payload or b"{}")
         except (PayloadError, ConfigurationError) as error:
-            return Unreadable(clean(error, ERROR_TEXT))
+            return Unreadable(clean(error, ERROR_TEXT), encoded=isinstance(error, PayloadEncoded))
         conductor = self._running[claim.lease_id] = self._conductor(claim, code, state)
         token, layer = EFFECTS.set(None), layers.begin(workflow.name, claim.policy, claim.claimed_at)
         try:

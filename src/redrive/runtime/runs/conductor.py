@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NoReturn, Protocol, TypeAlias
 
@@ -32,7 +32,7 @@ from redrive.app.tasks.failures import carried
 from redrive.clock import SystemClock
 from redrive.engine.lease import limit_of
 from redrive.engine.outcome import Held, Outcome, Parked
-from redrive.engine.records import Claim
+from redrive.engine.records import ENCODED, Claim
 from redrive.engine.replay import Answer, Replay, StepRequest, describe_run
 from redrive.engine.runs import RunFlags, RunRecord, RunState, StepKind, StepRecord, is_named
 from redrive.engine.steps import NewStep
@@ -58,6 +58,7 @@ from redrive.runtime.runs.recorded import RecordedErrors
 from redrive.runtime.runs.recorder import Recorder
 from redrive.runtime.runs.refused import BodyRefusal
 from redrive.runtime.runs.writes import Ended, Writes
+from redrive.stores.operations.runs.steps import Arrivals
 from redrive.stores.operations.workers import Asked
 
 #: The path and the name of the row that records that a cancellation has to wait.
@@ -98,6 +99,27 @@ class RunEnded(BaseException):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()
         self.outcome = outcome
+
+
+def encoded(run: RunRecord, steps: Sequence[StepRecord], arrived: Arrivals) -> str | None:
+    """Return why a run cannot go on because the store could not decode a document of it; None if it can.
+
+    Its body would take the error of one value for the failure of its step, and undo the others.
+    """
+    signals, emits, children = arrived
+    documents = (
+        run.values,
+        *[row.result for row in steps],
+        *[each.payload for each in signals],
+        *[each.payload for each in emits],
+        *[each.result for each in children],
+    )
+    if not any(each is not None and each.startswith(ENCODED) for each in documents):
+        return None
+    return (
+        f"{describe_run(run)}: a document of it is encoded, and this worker cannot decode it: App(codec=...) is "
+        "missing, or has not its key"
+    )
 
 
 class Conductor:
@@ -416,6 +438,10 @@ class Conductor:
         if fresh is None:
             return
         self._take(fresh.flags)
+        undecoded = encoded(self.run_record, (), fresh.arrived)
+        if undecoded is not None and self.waits.end is None:
+            self.waits.close(Held(undecoded))
+            return
         if self.inbox.add(fresh.arrived):
             self.waits.wake()
 
