@@ -140,7 +140,7 @@ def test_errors_have_the_status_and_the_sentence_of_the_command(at_url: Remote):
     ("words", "part"),
     [
         (["worker"], "redrive worker does not work through --url: it needs the App and its database"),
-        (["jobs", "archive", "--to", "x"], "these commands do: doctor, enqueue, errors list"),
+        (["jobs", "archive", "--to", "x"], "these commands do: doctor, enqueue, erase, errors list"),
         (["jobs", "retry", "1", "--actor", "bob"], "--actor of redrive jobs retry does not work through --url"),
         (["runs", "show", "x"], "WORKFLOW/ID"),
         (["enqueue", "charge", "--args", "["], "cannot be read"),

@@ -19,6 +19,7 @@ import pytest
 COLOURS = ("sync", "async")
 
 BOTH = {
+    "test_all_under_a_value_is_found_and_erased",
     "test_the_latest_occurrences_of_each_cron_are_read_with_their_jobs",
     "test_groups_of_a_span_are_ordered_by_their_failures",
     "test_handlers_that_go_on_are_counted",
@@ -83,6 +84,7 @@ BOTH = {
 """Tests that use PostgreSQL in both colours."""
 
 TURSO = {
+    "test_all_under_a_value_is_found_and_erased",
     "test_the_latest_occurrences_of_each_cron_are_read_with_their_jobs",
     "test_groups_of_a_span_are_ordered_by_their_failures",
     "test_handlers_that_go_on_are_counted",

@@ -85,6 +85,7 @@ QUERIES = {
 """Parameters without which a page does not exist."""
 
 BODIES = {
+    "/erase": {"value": "nobody at all"},
     "/schedules": {"name": "acme", "when": "@daily", "task": "charge", "arguments": {"order": 7}, "replace": True},
     "/operations": {"action": "redrive", "q": "state:dead", "rate": "1/1h"},
     "/operations/{id}": {"action": "stop", "state": "running"},

@@ -40,6 +40,7 @@ class _Root(Commands):
         "doctor": "redrive.cli.doctor:doctor",
         "health": "redrive.cli.health:health",
         "find": "redrive.cli.find:find",
+        "erase": "redrive.cli.erase:erase",
         "jobs": "redrive.cli.deleting:jobs",
         "db": "redrive.cli.database:db",
         "errors": "redrive.cli.errors:errors",

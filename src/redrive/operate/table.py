@@ -35,6 +35,7 @@ from redrive.operate import (
     autoscale,
     builds,
     calendar,
+    erasure,
     errors,
     find,
     health,
@@ -156,6 +157,7 @@ ROWS: Final = (
     _view("doctor", "/health", health.health, "health.html", health.Health, items="findings"),
     _view("jobs list", "/jobs", jobs.jobs, "jobs.html", jobs.JobList, jobs.JobsQuery, items="items"),
     _view("find", "/find", find.find, "find.html", find.Found, find.FindQuery),
+    _action("erase", "/erase", erasure.erase, erasure.Erasure, data=erasure.ErasureReport),
     _view("jobs show", "/jobs/{id}", job.job, "job.html", job.JobPage),
     _action("jobs retry, jobs skip, jobs cancel", "/jobs/{id}", job.act, job.JobAction),
     _view(

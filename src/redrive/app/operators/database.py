@@ -6,10 +6,14 @@ import functools
 import getpass
 import os
 import socket
+from typing import TYPE_CHECKING
 
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.engine.records import AuditEntry, Diagnosis, Finding, WorkerRecord
 from redrive.stores.operations import audit, checks, workers
+
+if TYPE_CHECKING:
+    from redrive.stores.operations.erasing import Erased
 
 
 @functools.cache
@@ -70,6 +74,44 @@ class Database:
     async def averify(self, *, limit: int = 100) -> tuple[Finding, ...]:
         """Check the invariants of the engine over the whole database; see `verify`."""
         return await arun(self._app.store, _verify(limit))
+
+    def erase(self, value: str, *, dry_run: bool = False, actor: str | None = None) -> Erased:
+        """Erase all that is stored under the value of one person. This is final.
+
+        Jobs with the value as a tag, a key, an idempotency key or a partition, runs with it as their id, instances,
+        items, events and emitted values with it as their key or name: with arguments, results, attempts, steps and
+        signals, and with their catch jobs, child runs and forks. In the audit log, in bulk operations that have ended
+        and in the titles of error groups it is replaced by ``[erased]``. The audit log then has the erasure, without
+        the value.
+
+        What has not started is cancelled first. What runs is kept: a job that runs or waits for an answer, a run with
+        finished steps, an instance in a transition, an event that a subscription has not got. Cancel it or let it end,
+        and repeat the call. Archives are yours to search.
+
+        Args:
+            value: the whole tag, key or id; at least 3 characters.
+            dry_run: change nothing, only return the result.
+            actor: for the audit log.
+
+        Returns:
+            The number of what was erased by kind, and what was kept, with the reasons.
+
+        Raises:
+            ConfigurationError: the value is too short.
+            StoreError: the database refused; what was erased before stays so, and the call can be repeated.
+        """
+        return run(self._app.store, self.erasing(value, actor, dry_run=dry_run))
+
+    async def aerase(self, value: str, *, dry_run: bool = False, actor: str | None = None) -> Erased:
+        """Erase all that is stored under the value of one person; see `erase`."""
+        return await arun(self._app.store, self.erasing(value, actor, dry_run=dry_run))
+
+    def erasing(self, value: str, actor: str | None, *, dry_run: bool) -> Procedure[Erased]:
+        """Erase all that is stored under a value, as the procedure of both methods."""
+        # A worker does not load what only its operators use.
+        from redrive.app.operators.erasure import erasing
+
+        return erasing(self._app, value, actor or self._app.actor, dry_run=dry_run)
 
     def diagnose(self, *, app: str = "APP") -> tuple[Diagnosis, ...]:
         """Return the state of the database, its schema, its clock and its workers, and what to do, as `redrive doctor`.

@@ -68,20 +68,20 @@ def delete(
         jobs = [there[job.id] for job in jobs if job.id in there]
     else:
         taken = []
-    chosen, kept = yield from _choose(jobs)
+    chosen, kept = yield from choose(jobs)
     if dry_run:
         return BulkResult(tuple(job.id for job in chosen), kept, last)
     for job in chosen:
         if job.state not in FINAL:
             yield from end_job(job, at, "deleted by an operator")
-    gone = yield from _prune(chosen, at)
+    gone = yield from prune(chosen, at)
     if gone:
         yield from record(at, actor, "delete", ids=gone, filter=conditions(wanted))
     taken += [(job.id, "stays: another catch job must be deleted first") for job in chosen if job.id not in gone]
     return BulkResult(tuple(gone), tuple(sorted([*kept, *taken])), last)
 
 
-def _choose(jobs: Sequence[JobRecord]) -> Statements[tuple[list[JobRecord], tuple[tuple[int, str], ...]]]:
+def choose(jobs: Sequence[JobRecord]) -> Statements[tuple[list[JobRecord], tuple[tuple[int, str], ...]]]:
     """Return the jobs that may be deleted, and the others with the reasons."""
     if not jobs:
         return [], ()
@@ -99,7 +99,7 @@ def _choose(jobs: Sequence[JobRecord]) -> Statements[tuple[list[JobRecord], tupl
     return chosen, tuple(sorted(kept))
 
 
-def _prune(chosen: Sequence[JobRecord], at: datetime) -> Statements[list[int]]:
+def prune(chosen: Sequence[JobRecord], at: datetime) -> Statements[list[int]]:
     """Delete ended jobs, catch jobs before their dead jobs, and return the ids in ascending order."""
     gone: list[int] = []
     for ids in ([job.id for job in chosen if job.parent_id], [job.id for job in chosen if not job.parent_id]):
@@ -115,7 +115,7 @@ def entries(wanted: Filter, *, now: datetime | None = None) -> Statements[Archiv
     before = at if wanted.finished_before is None else min(at, wanted.finished_before)
     jobs = yield from selected(replace(wanted, all=False, oldest_first=True, finished_before=before))
     last = jobs[-1].id if len(jobs) == wanted.limit else None
-    chosen, kept = yield from _choose(jobs)
+    chosen, kept = yield from choose(jobs)
     if not chosen:
         return ArchivePage(at, (), kept, last)
     ids = {"ids": [job.id for job in chosen]}
@@ -146,7 +146,7 @@ def entries(wanted: Filter, *, now: datetime | None = None) -> Statements[Archiv
 @writes
 def archived(page: ArchivePage, wanted: Filter, to: str, *, actor: str = UNKNOWN) -> Statements[BulkResult]:
     """Delete the jobs of a page that has been written to an archive."""
-    gone = yield from _prune([entry.job for entry in page.entries], page.at)
+    gone = yield from prune([entry.job for entry in page.entries], page.at)
     stayed = [(each.job.id, "was started again") for each in page.entries if each.job.id not in set(gone)]
     if gone:
         yield from record(page.at, actor, "archive", ids=gone, filter=conditions(wanted), to=to)

@@ -123,6 +123,8 @@ SHOWN = {
 
 WHOLE = {
     "vitals": "it reads the subscriptions, not the events",
+    "erase_places": "an erasure reads all events, whose keys have no index",
+    "erase_events": "an erasure has the ids of the events",
     "check_topics": "it reads the shards, not the events",
     "done_rebase": "a restored database has few of these rows, and no worker runs",
     "rebase_first": "a restored topic is read once, while no worker runs",

@@ -78,6 +78,8 @@ HALVED = {"event_near"}
 
 WHOLE = {
     "vitals": "it reads the subscriptions, not the events",
+    "erase_places": "an erasure reads all events, whose keys have no index",
+    "erase_events": "an erasure has the ids of the events",
     "check_topics": "it reads the shards, not the events",
     "done_rebase": "files need no rebase",
     "rebase_first": "files need no rebase: their cursors are ids",

@@ -281,12 +281,17 @@ def delete(machine: str, key: str, *, actor: str = UNKNOWN, now: datetime | None
     Raise `InstanceNotFound`, or `MachineBusy` if a transition runs or waits for a retry.
     """
     at = yield from instant(now)
+    yield from remove(machine, key, at)
+    yield from record(at, actor, "delete", machine=machine, key=key)
+
+
+def remove(machine: str, key: str, at: datetime) -> Statements[None]:
+    """Delete an instance with its history as a part of a larger operation; see `delete`."""
     instance = yield from _lock(machine, key, delete=True)
     _check_idle(instance)
     yield from _settle(instance, at)
     params = {"machine": machine, "key": key}
     yield Compound((Query("moves_delete", params), Query("instance_delete", params)))
-    yield from record(at, actor, "delete", machine=machine, key=key)
 
 
 # An event that was committed before the lock is seen here; a later sender waits, and creates the instance anew.

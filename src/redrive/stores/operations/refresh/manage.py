@@ -135,6 +135,11 @@ def _change(
 def untrack(name: str, key: str, *, now: datetime | None = None) -> Statements[bool]:
     """Stop tracking an item and cancel its running attempt; return True if it was tracked."""
     at = yield from instant(now)
+    return (yield from remove(name, key, at))
+
+
+def remove(name: str, key: str, at: datetime) -> Statements[bool]:
+    """Stop tracking an item as a part of a larger operation; see `untrack`."""
     try:
         _, attempts = yield from _locked(name, key)
     except NotTracked:

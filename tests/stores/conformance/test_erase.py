@@ -1,0 +1,57 @@
+"""Erase: what is stored under a value goes, a batch at a time, and what runs stays."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from redrive.engine.outcome import Succeeded
+from redrive.engine.records import Filter, KeyUntil
+from redrive.stores.operations import audit, deleting, erasing
+from redrive.stores.operations.erasing import Erased, Found
+from redrive.stores.operations.runs import waits
+from tests.stores.helpers import Harness, new, seconds
+
+WORD = "customer:7"
+
+
+def test_all_under_a_value_is_found_and_erased(store: Harness):
+    """Jobs are found by tag, key and partition; the entry of the audit log does not have the value."""
+    tagged = store.take(replace(new(), tags=(WORD,)))
+    store.end(tagged, Succeeded(b"1"))
+    store.put(replace(new(), key=WORD, key_until=KeyUntil.END))
+    store.put(replace(new(), partition=WORD))
+    store.put(replace(new(), tags=(f"{WORD}7",)))
+    store.do(deleting.delete(Filter(tag=f"x {WORD}"), now=store.now))
+    found = store.do(erasing.find(WORD))
+    rehearsed = store.do(erasing.erase_jobs(found.jobs, dry_run=True, now=store.now))
+    before = len(store.jobs())
+    items = store.do(erasing.erase_items(found.items, now=store.now))
+    done = store.do(erasing.erase_jobs(found.jobs, now=store.now))
+    whole = store.do(erasing.erase_rest(WORD, found, done, actor="ann", now=store.now))
+
+    assert ((1, 2, 3), 4) == (found.jobs, before)
+    assert {"jobs": 3, "arguments": 3, "results": 1, "keys": 1} == dict(rehearsed.counts) == dict(done.counts)
+    assert (Erased(), [4], Found()) == (items, [job.id for job in store.jobs()], store.do(erasing.find(WORD)))
+    assert done.counts == whole.counts
+    (entry,) = store.do(audit.audit())
+    assert ("erase", "ann", False) == (entry.action, entry.actor, WORD in entry.details)
+
+
+def test_a_running_job_is_not_erased(store: Harness):
+    """It stays with the reason, and nothing else changes."""
+    store.take(replace(new(), tags=(WORD,)))
+    before = store.everything()
+    done = store.do(erasing.erase_jobs((1,), now=store.now))
+
+    assert ({}, ("job 1 runs: cancel it first, or let it end",)) == (dict(done.counts), done.kept)
+    assert before == store.everything()
+
+
+def test_what_is_gone_meanwhile_or_not_offered_yet_is_no_error(store: Harness):
+    """An instance that was deleted since the search is passed over; a value that no worker has offered yet stays."""
+    store.do(waits.emit(WORD, b"1", keep=seconds(60), now=store.now))
+    found = store.do(erasing.find(WORD))
+    first = store.do(erasing.erase_rest(WORD, replace(found, instances=(("door", WORD),)), Erased(), now=store.now))
+
+    assert (1, {}) == (found.values, dict(first.counts))
+    assert ("an emitted value stays: a run that waits for it has not got it",) == first.kept
