@@ -49,7 +49,7 @@ def lines(words: Mapping[str, str]) -> Iterator[list[str]]:
         arguments = [each for each in command.params if each.param_type_name == "argument"]
         if "app" not in {each.name for each in arguments} or path in SERVERS:
             continue
-        given = [words[each.name] for each in arguments]
+        given = [words[each.name] for each in arguments if not getattr(each, "hidden", False)]
         needed = [words[each.name] for each in arguments if each.required]
         yield [*path, *given]
         if len(needed) < len(given):
