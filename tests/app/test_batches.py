@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive import App, Batch, Context, Filter
+from redrive import App, Batch, Context, EnqueueRequest, Filter
 from redrive.errors import ConfigurationError, PayloadError
 from redrive.testing import VirtualClock, drain
 
@@ -118,6 +118,42 @@ def test_a_batch_of_a_handler_is_written_when_its_attempt_succeeds(app: App, is_
 
     assert "attempt 2: 1 dead" == seen[-1]
     assert 1 == sum("dead" in each for each in seen)
+
+
+def test_an_erased_job_of_a_batch_has_ended(app: App):
+    """The job that follows does not wait for it, and runs once; an erased follower leaves the others alone."""
+    seen: list[str] = []
+    batch, report = filled(app, seen)
+    batch.add_many(app.tasks["remind"].options(tags="person:dan"), [("dan",)])
+    then = batch.enqueue(report, "January")
+    erased = app.database.erase("person:dan")
+    drain(app)
+
+    assert 1 == erased.counts["jobs"]
+    assert ("January: 1 dead", 6) == (seen[-1], len(seen))
+    assert "January" == then.result(timeout=0)
+
+    other = app.batch()
+    other.add(app.tasks["remind"], "eve")
+    other.enqueue(report.options(tags="person:eve"), "May")
+    app.database.erase("person:eve")
+    drain(app)
+
+    assert ("remind eve False", 7) == (seen[-1], len(seen))
+
+
+def test_jobs_of_a_batch_are_seen_when_they_are_enqueued(app: App):
+    """`App.on_enqueue` tags the jobs of a batch, and the one that follows."""
+    batch, report = filled(app, [])
+
+    @app.on_enqueue
+    def tag(request: EnqueueRequest) -> list[str]:
+        return [f"of {request.task}"]
+
+    batch.add(app.tasks["remind"], "bob")
+    batch.enqueue(report, "January")
+
+    assert [1, 1] == [len(app.jobs.select(Filter(tag=f"of {name}"))) for name in ("remind", "report")]
 
 
 def test_wrong_jobs_are_refused_when_they_are_added(app: App):

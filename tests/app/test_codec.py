@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from cryptography.fernet import Fernet, MultiFernet
 
-from redrive import App, CatchRequest, Context, Filter, Flow
+from redrive import App, CatchRequest, Context, DeadLetter, Filter, Flow
 from redrive.engine.lifecycle import State
 from redrive.engine.records import ENCODED, Hold
 from redrive.errors import CodecError, PayloadEncoded
@@ -445,6 +445,42 @@ def test_a_transaction_of_a_handler_is_encoded(url: str):
     assert [SECRET, SECRET] == [job.result(timeout=0) for job in jobs]
     assert ([], 4, 2) == (plain(url), len(stored(url)["redrive_payloads"]), len(stored(url)["redrive_results"]))
     app.close()
+
+
+def test_a_dead_letter_is_written_by_a_process_with_the_key(url: str):
+    """It is encoded in the database. Without the key an event that is skipped stays dead, and nothing is lost."""
+    letters: list[Any] = []
+
+    def opened(codec: Any) -> App:
+        app = App(url, codec=codec, clock=VirtualClock())
+        orders, failed = app.topic("orders", Begin), app.topic("failed", DeadLetter[Begin])
+
+        @orders.subscribe("ship", retry="3 1h", dead="topic:failed")
+        def ship(order: Begin) -> None:
+            raise OSError("no lorry")
+
+        @failed.subscribe("log")
+        def log(letter: DeadLetter[Begin]) -> None:
+            letters.append((letter.event.person, letter.error))
+
+        drain(app, within=0)
+        return app
+
+    app = opened(Encrypted(NEW))
+    app.topics.declared["orders"].publish(Begin(SECRET))
+    drain(app, within="1m")
+    app.close()
+    with contextlib.closing(opened(None)) as keyless:
+        (job,) = keyless.jobs.select(Filter(task="orders.ship"))
+        keyless.topics.subscription("orders", "ship").skip()
+        drain(keyless, within="1m")
+        assert keyless.job(job.id).state is State.DEAD
+        assert letters == []
+    with contextlib.closing(opened(Encrypted(NEW))) as app:
+        app.job(job.id).retry()
+        drain(app)
+        assert [(SECRET, "no lorry")] == letters
+        assert plain(url) == []
 
 
 def test_an_archive_stays_encoded(tmp_path: Path):

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from redrive.engine.origin import OriginResult, read_origin
+from redrive.engine.records import ENCODED
 from redrive.engine.topics import DeadLetter, Envelope, NewTopicEvent, Publish, delivered_event, slot_of
 from redrive.stores.query import Query, Statements, wakes
 
@@ -101,8 +102,13 @@ def finish_all(reports: Sequence[OriginResult], at: datetime) -> Statements[None
 
 
 def publish_dead(topics: Mapping[int, str], at: datetime) -> Statements[None]:
-    """Publish the events of dead deliveries, with their errors, to a topic for each."""
+    """Publish the events of dead deliveries, with their errors, to a topic for each.
+
+    A process without the key of the app's codec cannot read a delivery that is encoded, and leaves it dead as it is: a
+    process with the key publishes it when it is redriven, and dies again.
+    """
     if not topics:
         return
     rows: Sequence[_Letter] = yield Query("letters", {"ids": sorted(topics)}, into=_Letter)
-    yield from insert([each.event(topics[each.id]) for each in rows], at)
+    readable = [each for each in rows if not each.payload.startswith(ENCODED)]
+    yield from insert([each.event(topics[each.id]) for each in readable], at)
