@@ -105,7 +105,7 @@ _POLICIES = {
 
 _ENQUEUE = "{name}.enqueue(...), or await {name}.aenqueue(...)"
 _LATER = '{name}.options(delay="10s").enqueue(...)'
-_MANY = "app.results({name}.enqueue_many([...])); steps that follow one another are a workflow, @app.workflow()"
+_MANY = "app.batch() for jobs and one that follows them; steps that follow one another are a workflow, @app.workflow()"
 _RESULT = 'job.result(timeout="10s"), or await job.aresult(timeout="10s")'
 _STATE = "job.refresh().state"
 _CRON = '@app.cron("*/5 * * * *") above a function'
