@@ -137,6 +137,9 @@ def test_an_answer_at_once_needs_no_signal(app: App, done: list[str]):
     assert ["rule", "rule", "model 0"] == done
 
 
+PATIENCE = 90.0
+"""Seconds for a server that starts while the machine is busy."""
+
 SERVER = """
 import os
 from pathlib import Path
@@ -175,7 +178,7 @@ def test_a_server_of_mcp_is_called_once_and_not_started_by_a_replay(
     agent = Agent(
         scripted(done, *refused, called(("add", {"a": 1, "b": 2})), "Three."),
         name="calculator",
-        toolsets=[MCPToolset(transport, id="calc")],
+        toolsets=[MCPToolset(transport, id="calc", init_timeout=PATIENCE, read_timeout=PATIENCE)],
         capabilities=[Durability()],
     )
 
