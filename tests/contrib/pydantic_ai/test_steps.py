@@ -212,10 +212,10 @@ def test_a_tool_without_a_policy_is_called_once(app: App, weather: Cities, done:
 
 
 def test_a_policy_for_a_tool_that_the_agent_has_not_is_a_warning(app: App, caplog: pytest.LogCaptureFixture):
-    """It is said once, with the names of the tools; a replay and a run that waits say nothing."""
-    durability = Durability[None](tool_retry={"lokup": "3 1m", "again": "3 1m"})
-    agent = Agent(TestModel(), name="clerk", capabilities=[durability])
-    failures = [OSError("no line")]
+    """It is said once, with the names of the tools."""
+    agent = Agent(
+        TestModel(), name="clerk", capabilities=[Durability[None](tool_retry={"lokup": "3 1m", "again": "3 1m"})]
+    )
 
     @agent.tool_plain
     async def lookup(order: int) -> int:
@@ -223,21 +223,15 @@ def test_a_policy_for_a_tool_that_the_agent_has_not_is_a_warning(app: App, caplo
 
     @agent.tool_plain
     async def again(order: int) -> int:
-        if failures:
-            raise failures.pop()
         return order
 
     @app.workflow()
     async def ask(flow: Flow) -> str:
         return (await agent.run("hi")).output
 
-    first = ask.start()
-    drain(app, within="10s")
-    assert first.state not in FINAL
-    assert not caplog.records
-    drain(app)
-    ask.start()
-    drain(app)
+    for _ in range(2):
+        ask.start()
+        drain(app)
 
     (said,) = [each.getMessage() for each in caplog.records]
     assert said == (

@@ -264,7 +264,8 @@ def few(wanted: Filter, *, unfinished: bool = False) -> Statements[list[int] | N
         found += [row[0] for row in rows]
         if len(found) == FEW:
             break
-    return found if len(found) < FEW else None
+    # In one order, whatever the order of the index: what is read by the ids does not depend on it.
+    return sorted(found) if len(found) < FEW else None
 
 
 def _is_dead_group(wanted: Filter) -> bool:

@@ -17,15 +17,13 @@ from redrive.stores.query import Query, Statements
 _CANCELLED = "cancelled by an operator"
 
 
-def end_job(job: JobRecord, at: datetime, why: str | None) -> Statements[bool]:
-    """End a job that is not final as a part of a larger operation, and notify its schedule; return True if it ended."""
+def end_job(job: JobRecord, at: datetime, why: str | None) -> Statements[None]:
+    """End a job that is not final as a part of a larger operation, and notify its schedule."""
     text = why or _CANCELLED
-    if not (yield from end(job, at, text)):
-        return False
-    report = ended(job, text)
+    has_ended = yield from end(job, at, text)
+    report = ended(job, text) if has_ended else None
     if report is not None:
         yield from origins.report([report], at)
-    return True
 
 
 def cancel_jobs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Statements[list[int]]:
