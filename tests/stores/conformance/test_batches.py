@@ -7,14 +7,15 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from redrive.engine.bulk import BulkAction, BulkOptions, scoped
 from redrive.engine.explain import why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.origin import read_origin
 from redrive.engine.outcome import Lost, Succeeded, Suspended
 from redrive.engine.queue import QueueChange
-from redrive.engine.records import Claim, Filter, Hold, JobRecord, NewJob
+from redrive.engine.records import NEWEST, Claim, Filter, Hold, JobRecord, NewJob
 from redrive.errors import ConfigurationError
-from redrive.stores.operations import admin, attempts, batches, checks, deleting, jobs, leases, queues, redriving
+from redrive.stores.operations import admin, attempts, batches, bulk, checks, deleting, jobs, leases, queues, redriving
 from redrive.stores.operations.leases import Ending
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
@@ -240,3 +241,64 @@ def test_ends_and_a_cancellation_of_all_do_not_block_each_other(shared: Harness,
     assert State.CANCELLED is job(shared, last).state
     shared.now += timedelta(seconds=1)
     assert () == shared.claim(9)
+
+
+def undo_of_cancelling(store: Harness, *ids: int) -> int:
+    """Cancel jobs as one operation; return the one that takes it back a second later."""
+    wanted, action = Filter(ids=ids, limit=NEWEST), BulkAction.CANCEL
+    found = store.do(bulk.preview(action, scoped(action, wanted), BulkOptions(), now=store.now))
+    number = store.do(bulk.start(found, now=store.now)).id
+    carry_out(store, number)
+    store.wait(1)
+    return store.do(bulk.undo(number, now=store.now)).id
+
+
+def carry_out(store: Harness, number: int) -> None:
+    """Write all parts of an operation."""
+    while store.do(bulk.carry_out(number, now=store.now)) is not None:
+        pass
+
+
+def test_the_job_that_follows_waits_again_after_an_undo(store: Harness):
+    """If its cancellation is taken back while jobs of its batch are open, it waits for them as before."""
+    _, last = begin(store, new(), new(delay=30))
+    _, other = begin(store, new(delay=60))
+    carry_out(store, undo_of_cancelling(store, last, other))
+    held = [job(store, each).hold for each in (last, other)]
+    store.end(taken(store)[0])
+    early = store.claim(9)
+    store.wait(30)
+    store.end(taken(store)[0])
+
+    assert ([Hold.BATCH, Hold.BATCH], ()) == (held, early)
+    assert (True, False) == (is_due(store, last), is_due(store, other))
+    assert [last] == [each.id for each in store.claim(9)]
+    assert () == store.do(checks.check()).findings
+
+
+def test_the_job_that_follows_runs_after_an_undo_of_the_whole_batch(store: Harness):
+    """The jobs ended when they were cancelled; it is due at once, and they start again each at its time."""
+    (due, later), last = begin(store, new(), new(delay=30))
+    carry_out(store, undo_of_cancelling(store, due, later, last))
+    claims = store.claim(9)
+    store.settle(*((each, Succeeded()) for each in claims))
+    store.wait(30)
+    store.end(taken(store)[0])
+
+    assert {due, last} == {each.id for each in claims}
+    assert [State.SUCCEEDED] * 3 == [job(store, each).state for each in (due, later, last)]
+    assert () == store.claim(9)
+
+
+@pytest.mark.parametrize("round_", range(4))
+def test_an_undo_and_the_last_end_do_not_overlook_each_other(shared: Harness, round_: int):
+    """The batch ends while the cancellation of what follows is taken back: it is due, or was left cancelled."""
+    _, last = begin(shared, new())
+    undo = undo_of_cancelling(shared, last)
+    shared.do(bulk.carry_out(undo, now=shared.now))  # the start of the other operation, without jobs
+    (claim,) = taken(shared)
+    shared.at_once(
+        [bulk.carry_out(undo, now=shared.now), leases.settle([Ending(claim, Succeeded(), 0.0)], now=shared.now)]
+    )
+
+    assert is_due(shared, last) or job(shared, last).state is State.CANCELLED

@@ -68,4 +68,15 @@ def finish_all(reports: Sequence[OriginResult], at: datetime) -> Statements[None
     for number in sorted(ended):
         _: Sequence[JobRecord] = yield Query("job_lock", {"id": number}, into=JobRecord)
         yield Query("batch_leave", {"tag": _open_tag(number), "ids": sorted(ended[number])})
-        yield Query("batch_end", {"id": number, "tag": _open_tag(number), "now": at})
+        yield _end(number, at)
+
+
+def wait_again(numbers: Sequence[int], at: datetime) -> Statements[None]:
+    """Let jobs that were started again wait for their batches; make those due whose batches have ended meanwhile."""
+    yield Query("batch_wait", {"ids": list(numbers)})
+    for number in numbers:
+        yield _end(number, at)
+
+
+def _end(number: int, at: datetime) -> Query:
+    return Query("batch_end", {"id": number, "tag": _open_tag(number), "now": at})

@@ -21,9 +21,11 @@ from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
 from redrive.engine.machine import InstanceRecord, InstanceStatus, MoveRecord, MoveStatus
 from redrive.engine.origin import Kind, Origin, read_origin
 from redrive.engine.records import Filter, Hold, JobRecord
+from redrive.engine.runs import is_far
 from redrive.engine.settle import DEADLINE
 from redrive.engine.topics import ALONE, OUT_OF_ORDER
 from redrive.errors import IllegalMove
+from redrive.stores.operations import batches
 from redrive.stores.operations.admin import BulkResult, selected
 from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
@@ -179,6 +181,10 @@ def restarted(wanted: Filter, how: Restart, *, most: int | None = None) -> State
         ids = yield from _start(ids, how)
         yield from _prepare_runs([job for job in chosen.jobs if job.id in ids], how.first_at)
         yield from _mark_late([job for job in chosen.jobs if job.id in ids])
+        # Of the due times that are kept, only that of a job that follows a batch never comes.
+        following = [job.id for job in chosen.jobs if how.keep_due and job.id in ids and is_far(job.scheduled_at)]
+        if following:
+            yield from batches.wait_again(following, how.first_at)
     return BulkResult(tuple(ids), tuple(kept), chosen.last_id)
 
 

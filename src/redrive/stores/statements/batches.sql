@@ -13,3 +13,9 @@ DELETE FROM redrive_tags WHERE tag = :tag::text AND job_id = ANY (:ids::bigint[]
 UPDATE redrive_jobs SET hold = NULL, scheduled_at = :now::timestamptz
 WHERE id = :id::bigint AND state = 'ready' AND hold = 'batch'
     AND NOT EXISTS (SELECT 1 FROM redrive_tags WHERE tag = :tag::text)
+
+-- name: batch_wait
+-- Let jobs wait for their batches again that were started again without a due time.
+-- both
+UPDATE redrive_jobs SET hold = 'batch'
+WHERE id = ANY (:ids::bigint[]) AND state = 'ready' AND hold = 'redrive'
