@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive import App, Batch, Context, EnqueueRequest, Filter
+from redrive import App, Batch, Context, EnqueueRequest, Filter, Tasks
 from redrive.errors import ConfigurationError, PayloadError
 from redrive.testing import VirtualClock, drain
 
@@ -171,3 +171,37 @@ def test_wrong_jobs_are_refused_when_they_are_added(app: App):
         batch.enqueue(report, "May")
 
     assert () == app.jobs.select()
+
+
+def test_tasks_of_other_apps_are_refused(app: App):
+    """They would be stored in a database whose workers do not have them; nothing is added."""
+    batch, report = filled(app, [])
+    other = App("memory://", clock=VirtualClock())
+
+    @other.task
+    def foreign(number: int) -> None:
+        """Do nothing."""
+
+    loose = Tasks()
+
+    @loose.task
+    def homeless(number: int) -> None:
+        """Do nothing."""
+
+    for refused in (
+        lambda: batch.add(foreign, 1),
+        lambda: batch.add_many(foreign.options(priority=3), [1]),
+        lambda: batch.enqueue(foreign, 1),
+        lambda: asyncio.run(batch.aenqueue(foreign, 1)),
+    ):
+        with pytest.raises(ConfigurationError, match="'foreign' is a task of another app"):
+            refused()
+    with pytest.raises(ConfigurationError, match="include it"):
+        batch.add(homeless, 1)
+    early = homeless.options(priority=3)
+    app.include(loose)
+    batch.add(early, 1)
+    batch.enqueue(report, "May")
+
+    assert (5, 6, ()) == (len(batch), len(app.jobs.select()), other.jobs.select())
+    other.close()

@@ -10,6 +10,7 @@ from redrive.app.protocol import AppProtocol
 from redrive.app.tasks.enqueue import Enqueuer
 from redrive.app.tasks.job import Job
 from redrive.engine.records import Enqueue, NewJob
+from redrive.errors import ConfigurationError
 from redrive.stores.operations import batches, jobs
 from redrive.stores.operations.jobs import EnqueueResult
 
@@ -45,12 +46,13 @@ class Batch:
 
         Raises:
             PayloadError: the arguments do not match the annotations, or cannot be stored.
+            ConfigurationError: the task belongs to another app.
         """
-        self._members += task.prepared([(args, kwargs)])
+        self._members += self._own(task).prepared([(args, kwargs)])
 
     def add_many(self, task: Enqueuer[..., Any], calls: Iterable[Any]) -> None:
         """Add many jobs of one task, with calls as for `Task.enqueue_many`."""
-        self._members += task.prepared_many(calls)
+        self._members += self._own(task).prepared_many(calls)
 
     def enqueue(self, then: Enqueuer[P, R], *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
         """Enqueue all jobs, all or none, and the job that runs when they have ended; at once if there are none.
@@ -68,11 +70,12 @@ class Batch:
 
         Raises:
             PayloadError: its arguments do not match the annotations, or cannot be stored.
-            ConfigurationError: a job has a key, or one of an ordered queue has no partition.
+            ConfigurationError: a job has a key, one of an ordered queue has no partition, or the task belongs to
+                another app.
             OutcomeUnknown: the answer to the commit was lost: all jobs exist, or none.
             StoreError: the database refused, or cannot be reached; nothing was enqueued.
         """
-        (last,) = then.prepared([(args, kwargs)])
+        (last,) = self._own(then).prepared([(args, kwargs)])
         held = None if using is not None else joined(self._app)
         if held is not None:
             held.check()
@@ -85,7 +88,7 @@ class Batch:
 
     async def aenqueue(self, then: Enqueuer[P, R], *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
         """Enqueue all jobs, and the one that follows them; see `enqueue`."""
-        (last,) = then.prepared([(args, kwargs)])
+        (last,) = self._own(then).prepared([(args, kwargs)])
         held = None if using is not None else joined(self._app)
         if held is not None:
             held.check()
@@ -95,6 +98,15 @@ class Batch:
             return self._join(held, last, await reserve(jobs.reserve([*self._members, last], now=self._app.now())))
         operation = batches.enqueue(self._members, last, now=self._app.now())
         return self._handle(await self._app.store.arun(operation, using=using), using)
+
+    def _own(self, task: Enqueuer[P, R]) -> Enqueuer[P, R]:
+        """Return a task of the app; raise `ConfigurationError` for one of another."""
+        # Of tasks from a collection ``app`` is that; its attributes are those of the app that has included it.
+        if task.app.hooks is not self._app.hooks:
+            raise ConfigurationError(
+                f"{task.name!r} is a task of another app, and a batch has the jobs of the app that made it"
+            )
+        return task
 
     def _join(self, held: Effects, last: NewJob, placed: EnqueueResult) -> Job[Any]:
         """Have an attempt write the batch at its end."""
