@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,7 @@ def app(tmp_path: Path) -> Iterator[App]:
     app.close()
 
 
-def filled(app: App, seen: list[str]) -> tuple[Batch, object]:
+def filled(app: App, seen: list[str]) -> tuple[Batch, Any]:
     """Return a batch of two tasks, of which one job dies, and the task that follows."""
 
     @app.task(retry="1 10s")
@@ -118,6 +120,39 @@ def test_a_batch_of_a_handler_is_written_when_its_attempt_succeeds(app: App, is_
 
     assert "attempt 2: 1 dead" == seen[-1]
     assert 1 == sum("dead" in each for each in seen)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_immediate_batch_does_not_wait_for_the_attempt(app: App, is_async: bool):
+    """If what follows is immediate, the whole batch exists although the attempt fails; a single job cannot be."""
+    seen: list[str] = []
+    batch, report = filled(app, seen)
+
+    async def abegin() -> None:
+        await batch.aenqueue(report.options(immediate=True), "May")
+        raise ValueError("no")
+
+    def begin() -> None:
+        batch.enqueue(report.options(immediate=True), "May")
+        raise ValueError("no")
+
+    app.task(abegin if is_async else begin, name="begin").enqueue()
+    drain(app)
+
+    assert ("May: 1 dead", 6) == (seen[-1], len(seen))
+    with pytest.raises(ConfigurationError, match="written as a whole"):
+        app.batch().add(app.tasks["charge"].options(immediate=True), 1)
+
+
+@pytest.mark.parametrize("given", [{"delay": "1h"}, {"at": datetime(2030, 1, 1, tzinfo=UTC)}, {"expires": "1h"}])
+def test_times_of_what_follows_are_refused(app: App, given: dict[str, Any]):
+    """It is due when the others have ended."""
+    batch, report = filled(app, [])
+    with pytest.raises(ConfigurationError, match="has no delay=, at= and expires="):
+        batch.enqueue(report.options(**given), "May")
+    batch.enqueue(report.options(delay=0), "May")
+
+    assert 5 == len(app.jobs.select())
 
 
 def test_an_erased_job_of_a_batch_has_ended(app: App):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from redrive.engine.records import NEWEST, Claim, Filter, Hold, JobRecord, NewJo
 from redrive.errors import ConfigurationError
 from redrive.stores.operations import admin, attempts, batches, bulk, checks, deleting, jobs, leases, queues, redriving
 from redrive.stores.operations.leases import Ending
-from tests.stores.helpers import FATAL, Harness, failed, new, seconds
+from tests.stores.helpers import FATAL, T0, Harness, failed, new, seconds
 
 THEN = new("then")
 
@@ -63,12 +64,10 @@ def test_the_job_that_follows_waits_for_the_last_one(store: Harness):
 
 
 def test_an_empty_batch_has_ended(store: Harness):
-    """Without jobs the one that follows runs at once, with its own options."""
+    """Without jobs the one that follows runs at once."""
     _, last = begin(store)
-    _, later = begin(store, then=new("then", delay=30))
 
     assert is_due(store, last)
-    assert (Hold.DELAY, store.now + seconds(30)) == (job(store, later).hold, job(store, later).scheduled_at)
 
 
 def test_the_jobs_of_a_batch_name_it(store: Harness):
@@ -189,6 +188,16 @@ def test_keys_are_refused(store: Harness, field: str, place: int):
         begin(store, given[0], then=given[1])
 
     assert not store.jobs()
+
+
+@pytest.mark.parametrize("given", [{"delay": seconds(30)}, {"due_at": T0}, {"expires": T0 + seconds(60)}])
+@pytest.mark.parametrize("members", [0, 2])
+def test_times_of_the_job_that_follows_are_refused(store: Harness, given: dict[str, Any], members: int):
+    """It is due when the batch has ended, which may be later than any of them; nothing is written."""
+    with pytest.raises(ConfigurationError, match="is due when the others have ended"):
+        begin(store, *[new(delay=9)] * members, then=replace(THEN, **given))
+
+    assert () == store.do(admin.select(Filter(), now=store.now))
 
 
 def test_a_batch_in_an_ordered_queue_needs_partitions(store: Harness):

@@ -40,27 +40,29 @@ class Batch:
         """Add a job.
 
         Args:
-            task: a task of the app, perhaps under `options`; without a key.
+            task: a task of the app, perhaps under `options`; without a key, and without ``immediate``.
             *args: its arguments.
             **kwargs: likewise.
 
         Raises:
             PayloadError: the arguments do not match the annotations, or cannot be stored.
-            ConfigurationError: the task belongs to another app.
+            ConfigurationError: the task belongs to another app, or is ``immediate``, which only a whole batch can be.
         """
-        self._members += self._own(task).prepared([(args, kwargs)])
+        self._members += self._member(task).prepared([(args, kwargs)])
 
     def add_many(self, task: Enqueuer[..., Any], calls: Iterable[Any]) -> None:
         """Add many jobs of one task, with calls as for `Task.enqueue_many`."""
-        self._members += self._own(task).prepared_many(calls)
+        self._members += self._member(task).prepared_many(calls)
 
     def enqueue(self, then: Enqueuer[P, R], *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
         """Enqueue all jobs, all or none, and the job that runs when they have ended; at once if there are none.
 
-        In a handler they are enqueued when the attempt succeeds, as by `Task.enqueue`.
+        In a handler they are enqueued when the attempt succeeds, as by `Task.enqueue`; at once if ``then`` is a task
+        under ``options(immediate=True)``.
 
         Args:
-            then: the task of the job that follows, perhaps under `options`; without a key.
+            then: the task of the job that follows, perhaps under `options`; without a key, and without ``delay``,
+                ``at`` and ``expires``, for it is due when the others have ended.
             *args: its arguments.
             using: your own connection, as for `Task.enqueue`.
             **kwargs: its arguments by name.
@@ -70,13 +72,13 @@ class Batch:
 
         Raises:
             PayloadError: its arguments do not match the annotations, or cannot be stored.
-            ConfigurationError: a job has a key, one of an ordered queue has no partition, or the task belongs to
-                another app.
+            ConfigurationError: a job has a key, one of an ordered queue has no partition, ``then`` has a due time or
+                an expiry, or is a task of another app.
             OutcomeUnknown: the answer to the commit was lost: all jobs exist, or none.
             StoreError: the database refused, or cannot be reached; nothing was enqueued.
         """
         (last,) = self._own(then).prepared([(args, kwargs)])
-        held = None if using is not None else joined(self._app)
+        held = None if using is not None or then.defaults.immediate else joined(self._app)
         if held is not None:
             held.check()
             store = self._app.store
@@ -89,7 +91,7 @@ class Batch:
     async def aenqueue(self, then: Enqueuer[P, R], *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
         """Enqueue all jobs, and the one that follows them; see `enqueue`."""
         (last,) = self._own(then).prepared([(args, kwargs)])
-        held = None if using is not None else joined(self._app)
+        held = None if using is not None or then.defaults.immediate else joined(self._app)
         if held is not None:
             held.check()
             store = self._app.store
@@ -98,6 +100,14 @@ class Batch:
             return self._join(held, last, await reserve(jobs.reserve([*self._members, last], now=self._app.now())))
         operation = batches.enqueue(self._members, last, now=self._app.now())
         return self._handle(await self._app.store.arun(operation, using=using), using)
+
+    def _member(self, task: Enqueuer[P, R]) -> Enqueuer[P, R]:
+        """Return a task of the app; raise `ConfigurationError` for one that cannot be in a batch."""
+        if task.defaults.immediate:
+            raise ConfigurationError(
+                f"{task.name}: a batch is written as a whole: give options(immediate=True) to the task that follows"
+            )
+        return self._own(task)
 
     def _own(self, task: Enqueuer[P, R]) -> Enqueuer[P, R]:
         """Return a task of the app; raise `ConfigurationError` for one of another."""

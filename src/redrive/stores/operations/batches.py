@@ -34,10 +34,15 @@ def _open_tag(number: int) -> str:
 def linked(members: Sequence[NewJob], then: NewJob, number: int) -> tuple[list[NewJob], NewJob]:
     """Return the jobs of a batch, and the one that follows them under this id, as they are inserted.
 
-    Raise `ConfigurationError` if one of them has a key, since another job could stand for it.
+    Raise `ConfigurationError` if one of them has a key, since another job could stand for it, or if the one that
+    follows has a due time or an expiry, since nobody knows when the others have ended.
     """
     if any(map(jobs.is_keyed, (*members, then))):
         raise ConfigurationError("the jobs of a batch have no key and no idempotency_key: another job could hold it")
+    if then.delay or then.due_at is not None or then.expires is not None:
+        raise ConfigurationError(
+            "the job that follows a batch is due when the others have ended: it has no delay=, at= and expires="
+        )
     origin, tags = of_batch(number), (tag_of(number), _open_tag(number))
     own = [replace(each, origin=origin, tags=(*each.tags, *tags)) for each in members]
     return own, replace(then, due_at=FAR, follows=True) if members else then
@@ -49,7 +54,7 @@ def enqueue(
 ) -> Statements[jobs.EnqueueResult]:
     """Insert a batch, all or nothing; return the ids of its jobs, that of the job which follows them last.
 
-    Raise `ConfigurationError` if a job has a key, or if one of an ordered queue has no partition.
+    Raise `ConfigurationError` as `linked` does, or if a job of an ordered queue has no partition.
     """
     at, ids = yield from jobs.numbered([*members, then], now)
     own, last = linked(members, then, ids[-1])
