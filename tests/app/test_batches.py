@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from redrive import App, Batch, Context, EnqueueRequest, Filter, Tasks
+from redrive import App, Batch, Context, EnqueueRequest, Filter, Tasks, observe
 from redrive.errors import ConfigurationError, PayloadError
 from redrive.testing import VirtualClock, drain
 
@@ -240,3 +241,56 @@ def test_tasks_of_other_apps_are_refused(app: App):
 
     assert (5, 6, ()) == (len(batch), len(app.jobs.select()), other.jobs.select())
     other.close()
+
+
+class Carrier:
+    """A sink that keeps a trace with each enqueue, and the events that it hears."""
+
+    carries = True
+
+    def __init__(self) -> None:
+        self.events: list[observe.Event] = []
+
+    def __call__(self, event: observe.Event) -> AbstractContextManager[str] | None:
+        """Hear an event."""
+        self.events.append(event)
+        return nullcontext("the trace") if isinstance(event, observe.JobsEnqueuing) else None
+
+    def of(self, kind: type) -> list[Any]:
+        """Return the events of a class."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+@pytest.mark.parametrize("way", ["enqueue", "aenqueue", "handler", "ahandler", "using"])
+def test_sinks_see_a_batch_as_they_see_an_enqueue(app: App, tmp_path: Path, way: str):
+    """One event is around all, one follows for each job, and the first attempts have the trace of the enqueue."""
+    seen: list[str] = []
+    batch, report = filled(app, seen)
+
+    async def abegin() -> None:
+        await batch.aenqueue(report, "May")
+
+    def begin() -> None:
+        batch.enqueue(report, "May")
+
+    app.open()
+    with observe.only(sink := Carrier()):
+        if way == "using":
+            with sqlite3.connect(tmp_path / "jobs.db") as connection:
+                batch.enqueue(report, "May", using=connection)
+            connection.close()
+        elif way.endswith("enqueue"):
+            asyncio.run(batch.aenqueue(report, "May")) if way == "aenqueue" else batch.enqueue(report, "May")
+        else:
+            app.task(abegin if way == "ahandler" else begin, name="begin").enqueue()
+        drain(app)
+    around = sink.of(observe.JobsEnqueuing)[-1]
+    enqueued, started = sink.of(observe.JobEnqueued)[-5:], sink.of(observe.JobStarted)
+    last = enqueued[-1]
+
+    assert ("report", 5, 1 + ("handler" in way)) == (around.task, around.count, len(sink.of(observe.JobsEnqueuing)))
+    assert [*["charge"] * 3, "remind", "report"] == [each.task for each in enqueued]
+    assert {f"batch:job/{last.job_id}"} == {each.origin for each in enqueued[:-1]}
+    assert (None, "task", timedelta(0)) == (last.origin, last.kind, last.delay)
+    assert {way == "using"} == {each.in_transaction for each in enqueued}
+    assert {"the trace"} == {each.trace for each in started if each.attempt == 1}

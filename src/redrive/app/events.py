@@ -40,9 +40,9 @@ class EnqueueEvents:
     ) -> None:
         self._around.__exit__(kind, error, traceback)
 
-    def emit(self, placed: EnqueueResult) -> None:
-        """Emit an event for each new job, after they have been stored."""
-        for i, (number, job) in enumerate(zip(placed.ids, self._new, strict=True)):
+    def emit(self, placed: EnqueueResult, new: Sequence[NewJob] | None = None) -> None:
+        """Emit an event for each new job, after they have been stored; as they are now, if given."""
+        for i, (number, job) in enumerate(zip(placed.ids, self._new if new is None else new, strict=True)):
             if i not in placed.existing:
                 observe.emit(
                     observe.JobEnqueued(

@@ -48,7 +48,10 @@ _TASKS_SHOWN = 20
 
 
 class JobsEnqueuing(Event, kw_only=True):
-    """Jobs of one task are about to be stored, all in one transaction."""
+    """Jobs of one task are about to be stored, all in one transaction.
+
+    Of a batch, ``task`` and ``queue`` are those of the job that follows.
+    """
 
     channel: ClassVar[str] = "redrive.jobs"
     level: ClassVar[int] = logging.DEBUG
@@ -84,7 +87,7 @@ class JobEvent(Event, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """The kind of the origin: ``cron``, ``refresh``, ``machine``, ``topic`` or ``run``; otherwise ``task``."""
+        """The kind of the origin: ``cron``, ``refresh``, ``machine``, ``topic``, ``run``, ``batch``; else ``task``."""
         return "task" if self.origin is None else self.origin.partition(":")[0]
 
     @property

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from redrive.app.attempts.effects import Effects, joined
-from redrive.app.protocol import AppProtocol
+from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.app.tasks.enqueue import Enqueuer
 from redrive.app.tasks.job import Job
 from redrive.engine.records import Enqueue, NewJob
 from redrive.errors import ConfigurationError
+from redrive.observe.listeners import DEBUG, heard
 from redrive.stores.operations import batches, jobs
 from redrive.stores.operations.jobs import EnqueueResult
+from redrive.stores.query import Operation
+
+if TYPE_CHECKING:
+    from redrive.app.events import EnqueueEvents
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,29 +82,23 @@ class Batch:
             OutcomeUnknown: the answer to the commit was lost: all jobs exist, or none.
             StoreError: the database refused, or cannot be reached; nothing was enqueued.
         """
-        (last,) = self._own(then).prepared([(args, kwargs)])
-        held = None if using is not None or then.defaults.immediate else joined(self._app)
-        if held is not None:
-            held.check()
-            store = self._app.store
-            loan = held.loans[0] if store.local else None
-            reserve = store.run if loan is None else loan.run
-            return self._join(held, last, reserve(jobs.reserve([*self._members, last], now=self._app.now())))
-        operation = batches.enqueue(self._members, last, now=self._app.now())
-        return self._handle(self._app.store.run(operation, using=using), using)
+        last, held = self._prepared(then, args, kwargs, using)
+        if held is None:
+            return run(self._app.store, self._storing(last, using), using=using)
+        loan = held.loans[0] if self._app.store.local else None
+        with self._watched(last, using) as watched:
+            placed = (self._app.store.run if loan is None else loan.run)(self._reservation(last))
+        return self._join(held, last, placed, watched)
 
     async def aenqueue(self, then: Enqueuer[P, R], *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
         """Enqueue all jobs, and the one that follows them; see `enqueue`."""
-        (last,) = self._own(then).prepared([(args, kwargs)])
-        held = None if using is not None or then.defaults.immediate else joined(self._app)
-        if held is not None:
-            held.check()
-            store = self._app.store
-            loan = held.loans[1] if store.local else None
-            reserve = store.arun if loan is None else loan.run
-            return self._join(held, last, await reserve(jobs.reserve([*self._members, last], now=self._app.now())))
-        operation = batches.enqueue(self._members, last, now=self._app.now())
-        return self._handle(await self._app.store.arun(operation, using=using), using)
+        last, held = self._prepared(then, args, kwargs, using)
+        if held is None:
+            return await arun(self._app.store, self._storing(last, using), using=using)
+        loan = held.loans[1] if self._app.store.local else None
+        with self._watched(last, using) as watched:
+            placed = await (self._app.store.arun if loan is None else loan.run)(self._reservation(last))
+        return self._join(held, last, placed, watched)
 
     def _member(self, task: Enqueuer[P, R]) -> Enqueuer[P, R]:
         """Return a task of the app; raise `ConfigurationError` for one that cannot be in a batch."""
@@ -118,11 +117,38 @@ class Batch:
             )
         return task
 
-    def _join(self, held: Effects, last: NewJob, placed: EnqueueResult) -> Job[Any]:
+    def _prepared(
+        self, then: Enqueuer[P, R], args: tuple[Any, ...], kwargs: Mapping[str, Any], using: object
+    ) -> tuple[NewJob, Effects | None]:
+        """Return the job that follows, and the effects of the attempt that writes the batch; None for now."""
+        (last,) = self._own(then).prepared([(args, kwargs)])
+        held = None if using is not None or then.defaults.immediate else joined(self._app)
+        if held is not None:
+            held.check()
+        return last, held
+
+    def _storing(self, last: NewJob, using: object) -> Procedure[Job[Any]]:
+        """Store the batch now."""
+        with self._watched(last, using) as watched:
+            placed = yield batches.enqueue(self._members, last, trace=watched.trace, now=self._app.now())
+        if heard("redrive.jobs", DEBUG):
+            # The one that follows has no due time yet: its event has that of an enqueue without delay.
+            own, _ = batches.linked(self._members, last, placed.ids[-1])
+            watched.emit(placed, [*own, last])
+        return Job(self._app, placed.ids[-1], enqueued_at=placed.at, uncommitted=using is not None)
+
+    def _reservation(self, last: NewJob) -> Operation[EnqueueResult]:
+        return jobs.reserve([*self._members, last], now=self._app.now())
+
+    def _join(self, held: Effects, last: NewJob, placed: EnqueueResult, watched: EnqueueEvents) -> Job[Any]:
         """Have an attempt write the batch at its end."""
         own, follower = batches.linked(self._members, last, placed.ids[-1])
-        held.add(*(Enqueue(number, job) for number, job in zip(placed.ids, [*own, follower], strict=True)))
+        new = zip(placed.ids, [*own, follower], strict=True)
+        held.add(*(Enqueue(number, job, watched.trace) for number, job in new))
+        watched.emit(placed, [*own, last])
         return Job(self._app, placed.ids[-1], pending=held)
 
-    def _handle(self, placed: EnqueueResult, using: object) -> Job[Any]:
-        return Job(self._app, placed.ids[-1], enqueued_at=placed.at, uncommitted=using is not None)
+    def _watched(self, last: NewJob, using: object) -> EnqueueEvents:
+        from redrive.app.events import EnqueueEvents
+
+        return EnqueueEvents(last.task, last.queue, [*self._members, last], using)
