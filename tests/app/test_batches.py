@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from redrive import App, Batch, Context, EnqueueRequest, Filter, Tasks, observe
+from redrive import App, Batch, Context, EnqueueRequest, Filter, Flow, Tasks, observe
 from redrive.errors import ConfigurationError, PayloadError
 from redrive.testing import VirtualClock, drain
 
@@ -44,10 +44,15 @@ def filled(app: App, seen: list[str]) -> tuple[Batch, Any]:
         seen.append(f"{month}: {len(dead)} dead")
         return month
 
+    return another(app), report
+
+
+def another(app: App) -> Batch:
+    """Return a batch of the same jobs."""
     batch = app.batch()
-    batch.add_many(charge.options(tags="billing"), [1, 2, 3])
-    batch.add(remind, "ada", urgent=True)
-    return batch, report
+    batch.add_many(app.tasks["charge"].options(tags="billing"), [1, 2, 3])
+    batch.add(app.tasks["remind"], "ada", urgent=True)
+    return batch
 
 
 def test_a_job_follows_when_all_have_ended(app: App):
@@ -93,7 +98,7 @@ def test_a_batch_is_written_in_the_transaction_of_the_caller(app: App, tmp_path:
         batch.enqueue(report, "July", using=connection)
         connection.rollback()
         before = app.jobs.select()
-        batch.enqueue(report, "July", using=connection)
+        another(app).enqueue(report, "July", using=connection)
     connection.close()
     drain(app)
 
@@ -104,15 +109,15 @@ def test_a_batch_is_written_in_the_transaction_of_the_caller(app: App, tmp_path:
 def test_a_batch_of_a_handler_is_written_when_its_attempt_succeeds(app: App, is_async: bool):
     """An attempt that fails leaves no batch; the one that succeeds leaves one, all of it."""
     seen: list[str] = []
-    batch, report = filled(app, seen)
+    _, report = filled(app, seen)
 
     async def abegin(ctx: Context) -> None:
-        await batch.aenqueue(report, f"attempt {ctx.attempt}")
+        await another(app).aenqueue(report, f"attempt {ctx.attempt}")
         if ctx.attempt == 1:
             raise ConnectionError("again")
 
     def begin(ctx: Context) -> None:
-        batch.enqueue(report, f"attempt {ctx.attempt}")
+        another(app).enqueue(report, f"attempt {ctx.attempt}")
         if ctx.attempt == 1:
             raise ConnectionError("again")
 
@@ -207,6 +212,74 @@ def test_wrong_jobs_are_refused_when_they_are_added(app: App):
         batch.enqueue(report, "May")
 
     assert () == app.jobs.select()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_batch_is_enqueued_once(app: App, is_async: bool):
+    """Another enqueue would double its jobs, and a job that is added later would be lost; both are refused."""
+    seen: list[str] = []
+    batch, report = filled(app, seen)
+    with pytest.raises(PayloadError):
+        batch.enqueue(report, 7)
+    asyncio.run(batch.aenqueue(report, "May")) if is_async else batch.enqueue(report, "May")
+    for refused in (
+        lambda: batch.enqueue(report, "June"),
+        lambda: asyncio.run(batch.aenqueue(report, "June")),
+        lambda: batch.add(app.tasks["remind"], "bob"),
+        lambda: batch.add_many(app.tasks["charge"], [4]),
+    ):
+        with pytest.raises(ConfigurationError, match=r"was enqueued before.*app\.batch\(\)"):
+            refused()
+    drain(app)
+
+    assert ("May: 1 dead", 6) == (seen[-1], len(seen))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_batch_of_a_handler_is_enqueued_once(app: App, is_async: bool):
+    """Its attempt would write it twice."""
+    seen: list[str] = []
+    batch, report = filled(app, seen)
+
+    async def abegin() -> None:
+        await batch.aenqueue(report, "May")
+        with pytest.raises(ConfigurationError, match="was enqueued before"):
+            await batch.aenqueue(report, "June")
+
+    def begin() -> None:
+        batch.enqueue(report, "May")
+        with pytest.raises(ConfigurationError, match="was enqueued before"):
+            batch.enqueue(report, "June")
+
+    app.task(abegin if is_async else begin, name="begin").enqueue()
+    drain(app)
+
+    assert ("May: 1 dead", 6) == (seen[-1], len(seen))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_batch_of_a_workflow_is_written_once_in_its_transaction(app: App, fails: bool):
+    """A transaction that fails leaves no batch, and a replay of one that has committed enqueues no other."""
+    seen: list[str] = []
+    _, report = filled(app, seen)
+
+    def begin(connection: sqlite3.Connection) -> int:
+        then = another(app).enqueue(report, "May", using=connection)
+        if fails:
+            raise OSError("no")
+        return then.id
+
+    @app.workflow()
+    async def monthly(flow: Flow) -> int:
+        number = await flow.transaction(begin)
+        await flow.sleep("1h")
+        return number
+
+    run = monthly.start()
+    drain(app)
+
+    assert (("dead", []) if fails else ("succeeded", ["May: 1 dead"])) == (run.state, seen[-1:])
+    assert (0 if fails else 6) == len(seen)
 
 
 def test_tasks_of_other_apps_are_refused(app: App):

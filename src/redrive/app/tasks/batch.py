@@ -26,7 +26,7 @@ R = TypeVar("R")
 class Batch:
     """Jobs of any tasks that are enqueued together, and one that runs when all of them have ended.
 
-    `redrive.App.batch` makes it. Nothing is stored before `enqueue`.
+    `redrive.App.batch` makes it. Nothing is stored before `enqueue`, which is called once.
 
     A job has ended when it has succeeded, is cancelled, or is dead; with a catch task, when its catch job has ended. An
     operator who redrives a dead job later does not change that. All jobs of a batch have the tag ``batch:N``, where N
@@ -37,6 +37,7 @@ class Batch:
     def __init__(self, app: AppProtocol) -> None:
         self._app = app
         self._members: list[NewJob] = []
+        self._is_enqueued = False
 
     def __len__(self) -> int:
         return len(self._members)
@@ -51,7 +52,8 @@ class Batch:
 
         Raises:
             PayloadError: the arguments do not match the annotations, or cannot be stored.
-            ConfigurationError: the task belongs to another app, or is ``immediate``, which only a whole batch can be.
+            ConfigurationError: the batch was enqueued before, the task belongs to another app, or is ``immediate``,
+                which only a whole batch can be.
         """
         self._members += self._member(task).prepared([(args, kwargs)])
 
@@ -77,8 +79,8 @@ class Batch:
 
         Raises:
             PayloadError: its arguments do not match the annotations, or cannot be stored.
-            ConfigurationError: a job has a key, one of an ordered queue has no partition, ``then`` has a due time or
-                an expiry, or is a task of another app.
+            ConfigurationError: the batch was enqueued before, a job has a key, one of an ordered queue has no
+                partition, ``then`` has a due time or an expiry, or is a task of another app.
             OutcomeUnknown: the answer to the commit was lost: all jobs exist, or none.
             StoreError: the database refused, or cannot be reached; nothing was enqueued.
         """
@@ -109,7 +111,12 @@ class Batch:
         return self._own(task)
 
     def _own(self, task: Enqueuer[P, R]) -> Enqueuer[P, R]:
-        """Return a task of the app; raise `ConfigurationError` for one of another."""
+        """Return a task of the app, for a batch that was not enqueued; otherwise raise `ConfigurationError`."""
+        if self._is_enqueued:
+            raise ConfigurationError(
+                "this batch was enqueued before, and its jobs would run twice: build another one by app.batch(), in a "
+                "handler one for each attempt"
+            )
         # Of tasks from a collection ``app`` is that; its attributes are those of the app that has included it.
         if task.app.hooks is not self._app.hooks:
             raise ConfigurationError(
@@ -131,6 +138,7 @@ class Batch:
         """Store the batch now."""
         with self._watched(last, using) as watched:
             placed = yield batches.enqueue(self._members, last, trace=watched.trace, now=self._app.now())
+        self._is_enqueued = True
         if heard("redrive.jobs", DEBUG):
             # The one that follows has no due time yet: its event has that of an enqueue without delay.
             own, _ = batches.linked(self._members, last, placed.ids[-1])
@@ -145,6 +153,7 @@ class Batch:
         own, follower = batches.linked(self._members, last, placed.ids[-1])
         new = zip(placed.ids, [*own, follower], strict=True)
         held.add(*(Enqueue(number, job, watched.trace) for number, job in new))
+        self._is_enqueued = True
         watched.emit(placed, [*own, last])
         return Job(self._app, placed.ids[-1], pending=held)
 
