@@ -86,6 +86,24 @@ def test_the_jobs_of_a_batch_name_it(store: Harness):
     assert is_due(store, last)
 
 
+@pytest.mark.parametrize("where", ["job", "follower", "batch"])
+def test_a_tag_of_the_user_with_the_same_text_blocks_no_batch(store: Harness, where: str):
+    """Only jobs of the batch count, not others, nor the one that follows; the tags of those stay."""
+    tagged = replace(new("other", delay=99), tags=("in batch 3",))
+    if where == "batch":
+        begin(store, then=replace(THEN, queue="slow"))
+    else:
+        store.enqueue(tagged if where == "job" else new("other", delay=99))
+    (one,), last = begin(store, new(), then=replace(THEN, tags=tagged.tags if where == "follower" else ()))
+    if where == "batch":
+        begin(store, tagged)
+    store.end(taken(store)[0])
+
+    assert (2, 3) == (one, last)
+    assert is_due(store, last)
+    assert 1 == len(store.do(admin.select(Filter(tag="in batch 3"), now=store.now)))
+
+
 @pytest.mark.parametrize("way", ["dead", "lost", "cancelled", "deleted", "expired", "answered"])
 def test_any_end_of_a_job_counts(store: Harness, way: str):
     """A job that dies, is cancelled, deleted or expires has ended, and so has one that was answered from outside."""

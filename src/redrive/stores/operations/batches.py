@@ -84,4 +84,4 @@ def wait_again(numbers: Sequence[int], at: datetime) -> Statements[None]:
 
 
 def _end(number: int, at: datetime) -> Query:
-    return Query("batch_end", {"id": number, "tag": _open_tag(number), "now": at})
+    return Query("batch_end", {"id": number, "tag": _open_tag(number), "origin": of_batch(number), "now": at})
