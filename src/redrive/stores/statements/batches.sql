@@ -20,7 +20,6 @@ WHERE id = :id::bigint AND state = 'ready' AND hold = 'batch'
     )
 
 -- name: batch_wait
--- Let jobs wait for their batches again that were started again without a due time.
+-- Let jobs wait for their batches again that this transaction has started again.
 -- both
-UPDATE redrive_jobs SET hold = 'batch'
-WHERE id = ANY (:ids::bigint[]) AND state = 'ready' AND hold = 'redrive'
+UPDATE redrive_jobs SET hold = 'batch' WHERE id = ANY (:ids::bigint[])
