@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from cryptography.fernet import Fernet, MultiFernet
 
-from redrive import App, CatchRequest, Context, DeadLetter, Filter, Flow
+from redrive import App, Backoff, CatchRequest, Context, DeadLetter, Filter, Flow, Policy
 from redrive.engine.lifecycle import State
 from redrive.engine.records import ENCODED, Hold
 from redrive.errors import CodecError, PayloadEncoded
@@ -447,15 +447,18 @@ def test_a_transaction_of_a_handler_is_encoded(url: str):
     app.close()
 
 
-def test_a_dead_letter_is_written_by_a_process_with_the_key(url: str):
-    """It is encoded in the database. Without the key an event that is skipped stays dead, and nothing is lost."""
+@pytest.mark.parametrize(("way", "passed"), [("deadline", False), ("skip", True)])
+def test_a_dead_letter_is_written_by_a_process_with_the_key(url: str, way: str, passed: bool):
+    """It is encoded in the database. Without the key an event stays dead, and its note says so."""
     letters: list[Any] = []
+    clock = VirtualClock()
 
     def opened(codec: Any) -> App:
-        app = App(url, codec=codec, clock=VirtualClock())
+        app = App(url, codec=codec, clock=clock)
         orders, failed = app.topic("orders", Begin), app.topic("failed", DeadLetter[Begin])
+        retry = Policy(on=Exception, attempts=4, backoff=Backoff.constant("1h"), deadline="90m")
 
-        @orders.subscribe("ship", retry="3 1h", dead="topic:failed")
+        @orders.subscribe("ship", retry=retry, dead="topic:failed", order="key")
         def ship(order: Begin) -> None:
             raise OSError("no lorry")
 
@@ -467,15 +470,17 @@ def test_a_dead_letter_is_written_by_a_process_with_the_key(url: str):
         return app
 
     app = opened(Encrypted(NEW))
-    app.topics.declared["orders"].publish(Begin(SECRET))
+    app.topics.declared["orders"].publish(Begin(SECRET), key="k")
     drain(app, within="1m")
     app.close()
     with contextlib.closing(opened(None)) as keyless:
         (job,) = keyless.jobs.select(Filter(task="orders.ship"))
-        keyless.topics.subscription("orders", "ship").skip()
-        drain(keyless, within="1m")
-        assert keyless.job(job.id).state is State.DEAD
-        assert letters == []
+        if way == "skip":
+            keyless.topics.subscription("orders", "ship").skip()
+        drain(keyless, within="5h")
+        record = keyless.job(job.id).record
+        assert (State.DEAD, passed, []) == (record.state, record.skipped_at is not None, letters)
+        assert record.note.endswith(", not published to the topic failed: this process cannot decode the event")
     with contextlib.closing(opened(Encrypted(NEW))) as app:
         app.job(job.id).retry()
         drain(app)

@@ -9,7 +9,7 @@ import pytest
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Lost
-from redrive.engine.records import Filter, Hold
+from redrive.engine.records import ENCODED, Filter, Hold
 from redrive.engine.topics import Dead, DeadLetter, NewTopicEvent, Order, Publish, TopicEvent
 from redrive.errors import IllegalMove, LeaseLost, SubscriptionNotFound, TaskDefinitionError, TopicsRestored
 from redrive.stores.operations import admin, checks, doctor, events, jobs, redriving
@@ -852,6 +852,47 @@ def test_a_death_that_is_rolled_back_publishes_nothing(store: Harness):
     assert [] == letters(store)
 
 
+@writes
+def encode(job_id: int) -> Statements[None]:
+    """Give a delivery a document that no process can decode."""
+    yield Query("payload_put", {"job_id": job_id, "payload": ENCODED + b'"secret"}'})
+
+
+UNPUBLISHED = ", not published to the topic failed: this process cannot decode the event"
+
+
+def test_a_dead_event_that_cannot_be_decoded_holds_its_line(store: Harness):
+    """Without the key it is not published, its note says so, and the events behind it wait; others are as before."""
+    reader, (event, _, other) = dying(store, Order.KEY, "a", "a", "b")
+    reader.turn(other.id, diverted=(reader.job(event, failed()), reader.job(other, failed())))
+    store.now += timedelta(hours=1)
+    claims = sorted(store.claimed(2, tasks=["pay.log"]).claims, key=lambda each: each.id)
+    store.do(encode(claims[0].id))
+    store.settle((claims[0], FATAL), (claims[1], FATAL))
+    dead, passed = (store.do(jobs.get(each.id)) for each in claims)
+
+    assert [other.id] == [each.id for each in letters(store)]
+    assert (State.DEAD, None) == (dead.state, dead.skipped_at)
+    assert dead.note.endswith(UNPUBLISHED)
+    assert ("published to the topic failed", passed.finished_at) == (passed.note.partition(", ")[2], passed.skipped_at)
+    assert [event.id] == [each.event_id for each in reader.status.deliveries]
+    assert () == store.do(feed.free(reader.record, ["key:a"]))
+
+
+def test_an_event_that_is_skipped_without_the_key_says_that_it_is_not_published(store: Harness):
+    """The operator has decided: the events behind it pass."""
+    reader, (event,) = dying(store)
+    reader.turn(event.id, diverted=(reader.job(event, failed()),))
+    (held,) = reader.status.deliveries
+    store.do(encode(held.id))
+    store.do(subscriptions.skip("pay", "log", actor="amy", now=store.now))
+    job = store.do(jobs.get(held.id))
+
+    assert [] == letters(store)
+    assert (State.DEAD, f"skipped by amy{UNPUBLISHED}", True) == (job.state, job.note, job.is_skipped)
+    assert ("key:a",) == store.do(feed.free(reader.record, ["key:a"]))
+
+
 def test_letters_of_a_key_are_in_order(store: Harness):
     """The dead events of a key are published in the order in which they died, under their key."""
     reader, events_ = dying(store, Order.KEY, "a", "a", "a")
@@ -906,4 +947,4 @@ def test_the_doctor_says_where_dead_events_go(store: Harness):
     assert "dead events of pay.log are published to the topic 'failed', which no subscription reads" == texts()[0]
     letters(store)
     (text,) = texts()
-    assert text.endswith("; their events were published to the topic 'failed'")
+    assert text.endswith("; their events were published to the topic 'failed', unless their notes say otherwise")

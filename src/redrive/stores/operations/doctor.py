@@ -523,7 +523,7 @@ def _dead(found: Vitals, app: str) -> Iterator[Diagnosis]:
         verb = "was" if depth.count == Count(1) else "were"
         text = f"queue {queue!r} has {_count(depth)} that gave up and {verb} neither caught nor skipped"
         if queue in published:
-            text += f"; their events were published to the topic {published[queue]!r}"
+            text += f"; their events were published to the topic {published[queue]!r}, unless their notes say otherwise"
         listed, redriven = (
             command("jobs list", app, state="dead", queue=queue, not_caught=True, not_skipped=True),
             command("jobs redrive", app, queue=queue),

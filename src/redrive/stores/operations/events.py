@@ -104,11 +104,16 @@ def finish_all(reports: Sequence[OriginResult], at: datetime) -> Statements[None
 def publish_dead(topics: Mapping[int, str], at: datetime) -> Statements[None]:
     """Publish the events of dead deliveries, with their errors, to a topic for each.
 
-    A process without the key of the app's codec cannot read a delivery that is encoded, and leaves it dead as it is: a
-    process with the key publishes it when it is redriven, and dies again.
+    The notes of the jobs end with it. A process without the key of the app's codec cannot read a delivery that is
+    encoded: the note says so, and after a death the events behind it wait until it is redriven where the key is.
     """
     if not topics:
         return
     rows: Sequence[_Letter] = yield Query("letters", {"ids": sorted(topics)}, into=_Letter)
     readable = [each for each in rows if not each.payload.startswith(ENCODED)]
     yield from insert([each.event(topics[each.id]) for each in readable], at)
+    for each in rows:
+        if each.payload.startswith(ENCODED):
+            said = f"published to the topic {topics[each.id]}"
+            instead = f"not {said}: this process cannot decode the event"
+            yield Query("letter_withhold", {"id": each.id, "said": said, "instead": instead})

@@ -71,3 +71,11 @@ FROM redrive_jobs AS job
 JOIN redrive_payloads AS payload ON payload.job_id = job.id
 WHERE job.id = ANY (:ids::bigint[])
 ORDER BY job.id
+
+-- name: letter_withhold
+-- Say at the end of its note that the event of a dead delivery was not published. After a death its line waits again.
+-- both
+UPDATE redrive_jobs SET
+    note = substr(note, 1, length(note) - length(:said::text)) || :instead::text,
+    skipped_at = CASE WHEN skipped_at > finished_at THEN skipped_at END
+WHERE id = :id::bigint

@@ -76,6 +76,7 @@ ASKED: dict[str, dict[str, str]] = {
     "hits": {"word": "'inv-1'", "budget": "500", "most": "20"},
     "hits_unread": {"budget": "500"},
     "latest": {},
+    "letter_withhold": {"id": "1", "said": "'a'", "instead": "'b'"},
     "line_skip": {"id": "'{1}'", "topic": "'{pay}'", "subscription": "'{log}'", "now": f"ARRAY['{T0}'::timestamptz]"},
     "lines_held": {"queue": "'pay.log'", "lines": "NULL"},
     "move_effect": {"first_id": "{middle}", "count": "1001"},

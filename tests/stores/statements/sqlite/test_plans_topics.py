@@ -56,7 +56,7 @@ def _asked(last: int) -> dict[str, dict[str, object]]:
         "feed_look": {"job_ids": [1, 2, 3]}, "feed_near": near, "feed_near, large": {**window, "after": 0},
         "feed_put": {**CURSOR, "seen": "0"},
         "hits": {"word": "inv-1", "budget": 500, "most": 20}, "hits_unread": {"budget": 500},
-        "latest": {}, "line_skip": {"id": 1},
+        "latest": {}, "letter_withhold": {"id": 1, "said": "a", "instead": "b"}, "line_skip": {"id": 1},
         "move_effect": {"first_id": last // 2, "count": 501},
         "move_effect, end": {"first_id": None, "count": 501},
         "rebase_events": {"after": 0, "last_id": last, "count": 100},
