@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 from cryptography.fernet import Fernet, MultiFernet
@@ -20,7 +21,7 @@ from cryptography.fernet import Fernet, MultiFernet
 from redrive import App, Backoff, CatchRequest, Context, DeadLetter, Filter, Flow, Policy
 from redrive.engine.lifecycle import State
 from redrive.engine.records import ENCODED, Hold
-from redrive.errors import CodecError, PayloadEncoded
+from redrive.errors import CodecError, PayloadEncoded, PayloadError
 from redrive.operate.shown import NO_KEY
 from redrive.testing import VirtualClock, drain
 from tests import postgres
@@ -486,6 +487,78 @@ def test_a_dead_letter_is_written_by_a_process_with_the_key(url: str, way: str, 
         drain(app)
         assert [(SECRET, "no lorry")] == letters
         assert plain(url) == []
+
+
+RESERVED = {"redrive:encoded": SECRET}
+
+
+class Odd(msgspec.Struct, rename={"value": "redrive:encoded"}):
+    """An event, or data, of a class whose JSON begins as an encoded document."""
+
+    value: str
+
+
+@pytest.mark.parametrize("codec", [None, Encrypted(NEW)], ids=["no codec", "codec"])
+def test_no_document_that_begins_as_an_encoded_one_is_stored(tmp_path: Path, codec: Any):
+    """It is refused where it is written: readers would take it for a document of another key, and wait."""
+    app = App(f"sqlite:///{tmp_path}/a.db", codec=codec, clock=VirtualClock())
+    topic, machine = app.topic("t", dict), app.machine("m", data=Odd)
+    bodies: list[str] = []
+
+    @machine.start
+    def opened(event: Odd) -> None:
+        """Do nothing."""
+
+    @app.workflow(name="waits")
+    async def waits(flow: Flow) -> None:
+        try:
+            flow.set("redrive:encoded", 1)
+        except PayloadError as error:
+            bodies.append(str(error))
+        await flow.wait_for("go", dict)
+
+    run = waits.start(id="r")
+    drain(app, within="1s")
+    for write in (
+        lambda: topic.publish(RESERVED),
+        lambda: run.signal("go", RESERVED),
+        lambda: app.emit("news", RESERVED),
+        lambda: machine.send("k", Odd("x")),
+        lambda: machine.codec.write(Odd("x")),
+        lambda: app.named("unknown").enqueue(**RESERVED),
+    ):
+        with pytest.raises(PayloadError, match='cannot begin with "redrive:encoded": redrive knows encoded'):
+            write()
+    assert 1 == len(bodies)
+    run.signal("go", {"inside": RESERVED})
+    drain(app)
+    assert run.state is State.SUCCEEDED
+    app.close()
+
+
+def test_a_result_that_begins_as_an_encoded_document_is_a_bad_result():
+    """The job, and the run with such a step, die and name the cause; nothing waits."""
+    app = App("memory://", clock=VirtualClock())
+
+    @app.task(name="work")
+    def work() -> dict[str, str]:
+        return RESERVED
+
+    @app.workflow(name="runs")
+    async def runs(flow: Flow) -> dict[str, str]:
+        return await flow.step(_reserved)
+
+    job, run = work.enqueue(), runs.start()
+    drain(app)
+
+    for record in (app.job(job.id).record, run.job.record):
+        assert State.DEAD is record.state
+        assert 'cannot begin with "redrive:encoded"' in record.error
+    app.close()
+
+
+def _reserved() -> dict[str, str]:
+    return RESERVED
 
 
 def test_an_archive_stays_encoded(tmp_path: Path):

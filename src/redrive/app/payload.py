@@ -136,8 +136,13 @@ def _cut(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-def check_bytes(raw: bytes, what: str, limit: int | None) -> None:
-    """Raise `PayloadError` if JSON is larger than a limit in bytes; ``what`` begins the error."""
+def check_document(raw: bytes, what: str, limit: int | None) -> None:
+    """Raise `PayloadError` if JSON is larger than a limit in bytes, or would be read as an encoded document.
+
+    ``what`` begins the error.
+    """
+    if raw.startswith(ENCODED):
+        raise PayloadError(f"{what} cannot begin with {ENCODED[1:-1].decode()}: redrive knows encoded documents by it")
     if limit is not None and len(raw) > limit:
         raise PayloadError(
             f"{what} would be {len(raw):,} bytes of JSON, and the limit is {limit:,} (App(max_payload=...)): store the "
@@ -271,7 +276,7 @@ class Signature:
         except Exception as error:
             # Serialisers and validators are the user's and may raise anything, which must not stop a worker.
             raise PayloadError(f"{self.name}: {_place(bound)}{_text(error)}") from error
-        check_bytes(raw, f"{self.name}: the arguments", self.limit)
+        check_document(raw, f"{self.name}: the arguments", self.limit)
         try:
             decoded = self._decode(raw)
         except Exception as error:
@@ -382,7 +387,7 @@ class UnknownSignature(Signature):
         except Exception as error:
             # As in `Signature.write`.
             raise PayloadError(f"{self.name}: {_place(kwargs)}{_text(error)}") from error
-        check_bytes(raw, f"{self.name}: the arguments", self.limit)
+        check_document(raw, f"{self.name}: the arguments", self.limit)
         for name, value in kwargs.items():
             if arrived[name] != value:
                 raise PayloadError(
@@ -395,7 +400,7 @@ class UnknownSignature(Signature):
 def write_result(value: object, what: str = "the result", limit: int | None = None) -> bytes | None:
     """Return a result as JSON; None for None.
 
-    Raise `PayloadError`, which names ``what``, if it cannot be written or has more bytes than the limit.
+    Raise `PayloadError`, which names ``what``, if it cannot be written, or by `check_document`.
     """
     if value is None:
         return None
@@ -404,15 +409,15 @@ def write_result(value: object, what: str = "the result", limit: int | None = No
     except Exception as error:
         # As in `Signature.write`.
         raise PayloadError(f"{what} cannot be stored: {_text(error)}") from error
-    check_bytes(raw, what, limit)
+    check_document(raw, what, limit)
     return raw
 
 
 def write_value(value: object, what: str, limit: int | None = None) -> bytes | None:
     """Return a value with a class that only its reader names as JSON; None for None.
 
-    Raise `PayloadError`, which names ``what``, if it cannot be written or has more bytes than the limit, or if a reader
-    of any class would get another value, as of a number that JSON does not have.
+    Raise `PayloadError`, which names ``what``, if it cannot be written, or by `check_document`, or if a reader of any
+    class would get another value, as of a number that JSON does not have.
     """
     raw = write_result(value, what, limit)
     found = unwritable(value)

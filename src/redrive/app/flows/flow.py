@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, overload
 from uuid import UUID
 
+import msgspec
+
 from redrive.app.arguments import checked_text, shown
 from redrive.app.flows.calls import (
     SleepCall,
@@ -28,7 +30,7 @@ from redrive.app.flows.calls import (
 from redrive.app.flows.flow_call import ConductorProtocol, FlowCall
 from redrive.app.flows.flow_steps import map_call, step_call
 from redrive.app.flows.rng import FlowRandom
-from redrive.app.payload import write_value
+from redrive.app.payload import check_document, write_value
 from redrive.app.tasks.task import Task
 from redrive.engine.runs import StepKind
 from redrive.errors import ConfigurationError
@@ -95,9 +97,9 @@ class FlowBase:
             ResultTooLarge: all values of the run together are larger than ``App(max_payload=...)``, 1 MiB.
             ConfigurationError: the name is empty.
         """
-        self._conductor.set(
-            checked_text(name, "flow.set(): the name"), write_value(value, "flow.set(): the value") or b"null"
-        )
+        checked_text(name, "flow.set(): the name")
+        check_document(msgspec.json.encode({name: None}), "flow.set(): the values of a run", None)
+        self._conductor.set(name, write_value(value, "flow.set(): the value") or b"null")
 
     def now(self) -> datetime:
         """Return the time of the last recorded step, which is the same in each replay; the start of the run at first.

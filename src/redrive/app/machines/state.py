@@ -13,7 +13,7 @@ import msgspec
 
 from redrive.app.attempts.effects import Effects
 from redrive.app.attempts.origins import MachineProtocol, TransitionHandle
-from redrive.app.payload import dec_hook, enc_hook, refuse_encoded
+from redrive.app.payload import check_document, dec_hook, enc_hook, refuse_encoded
 from redrive.app.protocol import AppProtocol
 from redrive.app.tasks.enqueue import Options
 from redrive.app.tasks.task import Task, Traits
@@ -119,7 +119,9 @@ class StateTask(Task[..., Any, Any, ...]):
 
     def write_event(self, event: object) -> bytes:
         """Return an event as JSON; raise `PayloadError` if it does not arrive as it is."""
-        return self.signature.write((event,), {})[len(self._open) : -1]
+        raw = self.signature.write((event,), {})[len(self._open) : -1]
+        check_document(raw, f"{self.name}: the event", None)
+        return raw
 
     def read_event(self, payload: bytes) -> Any:
         """Return an event from its JSON; raise `PayloadError` if that does not match the class."""
@@ -271,6 +273,7 @@ class DataCodec:
         found = change(self.kind, value, arrived)
         if found is not None:
             raise PayloadError(f"machine {self._machine!r}: the data would not arrive as they are: {found}")
+        check_document(raw, f"machine {self._machine!r}: the data", None)
         return raw
 
     def read(self, raw: bytes | None) -> Any:

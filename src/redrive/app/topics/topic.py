@@ -14,7 +14,7 @@ import msgspec
 
 from redrive.app.arguments import checked_count, checked_function, checked_text, shown
 from redrive.app.attempts.effects import joined
-from redrive.app.payload import check_bytes, dec_hook, enc_hook
+from redrive.app.payload import check_document, dec_hook, enc_hook
 from redrive.app.protocol import AppProtocol
 from redrive.app.topics.subscription import Subscription, checked_shards
 from redrive.app.types import change, type_name, unsupported
@@ -296,7 +296,7 @@ class Topic(Generic[E]):
         found = change(self.types[name], event, arrived)
         if found is not None:
             raise PayloadError(f"topic {self.name!r}: the event {shown(event)} would not arrive as it is: {found}")
-        check_bytes(raw, f"topic {self.name!r}: the event", self.app.max_payload)
+        check_document(raw, f"topic {self.name!r}: the event", self.app.max_payload)
         return NewTopicEvent(self.name, raw, name, self.version, key)
 
     def _type_of(self, event: E) -> str:
