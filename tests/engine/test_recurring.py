@@ -167,17 +167,30 @@ def test_the_jitter_of_a_known_occurrence_does_not_change():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "minutes", "is_valid"),
+    ("pattern", "tz", "minutes", "is_valid"),
     [
-        ("every 90 minutes", 89, True),
-        ("every 90 minutes", 90, False),
-        ("*/5 9 * * *", 5, False),
-        ("0 0 12 1 1 * 2027", 900, True),
+        ("every 90 minutes", "Europe/Kyiv", 89, True),
+        ("every 90 minutes", "UTC", 90, False),
+        ("*/5 9 * * *", "UTC", 5, False),
+        ("0 0 12 1 1 * 2027", "UTC", 900, True),
+        ("0 2,4 * * *", "UTC", 119, True),
+        ("0 2,4 * * *", "Europe/Kyiv", 59, True),
+        ("0 2,4 * * *", "Europe/Kyiv", 60, False),
+        ("0 2,4 29 3 *", "Europe/Kyiv", 60, False),
+        ("0 4,8 * * *", "Europe/Kyiv", 239, True),
+        ("0,20,40 1,2,3 * * *", "Australia/Lord_Howe", 9, True),
+        ("0,20,40 1,2,3 * * *", "Australia/Lord_Howe", 10, False),
+        ("0 12 * * SUN", "America/Santiago", 7 * 24 * 60 - 61, True),
+        ("0 12 * * MON", "America/Santiago", 7 * 24 * 60 - 60, False),
+        ("*/10 * * * *", "Europe/Kyiv", 9, True),
+        ("0-59/10 0-23 * * *", "Europe/Kyiv", 9, True),
     ],
 )
-def test_the_jitter_is_shorter_than_the_time_between_two_occurrences(pattern: str, minutes: int, is_valid: bool):
-    """Otherwise the job of an occurrence could start after the next occurrence."""
-    definition = replace(CRON, pattern=pattern, jitter=timedelta(minutes=minutes))
+def test_the_jitter_is_shorter_than_the_time_between_two_occurrences(
+    pattern: str, tz: str, minutes: int, is_valid: bool
+):
+    """Otherwise the job of an occurrence could start after the next one, also when clocks are changed."""
+    definition = replace(CRON, pattern=pattern, tz=tz, jitter=timedelta(minutes=minutes))
 
     if is_valid:
         assert definition == definition.checked()

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import itertools
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar, TypeAlias
@@ -22,14 +23,19 @@ from redrive.engine.origin import Kind
 from redrive.errors import ConfigurationError, ScheduleError
 from redrive.policy import format_duration
 from redrive.schedule import RefreshPolicy, Schedule
-from redrive.schedule.timezone import zone
+from redrive.schedule.timezone import wall, zone
 
 # The beginning of a pattern in English.
 _EVERY = re.compile(r"\s*every\b", re.IGNORECASE)
 
-# The occurrences that are compared with the jitter, and the instant from which they are listed.
+# The jitter is compared with this many occurrences from the first instant on, and with those around the clock changes
+# of some years, in which the last Sunday of a month has nearly each date that it can have.
 _COMPARED = 100
 _EPOCH = datetime(2001, 1, 1, tzinfo=UTC)
+_CHANGES = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day) for day in range(10 * 365)]
+_HOUR = timedelta(hours=1)
+# The largest shift of a clock, and the hour in which it is.
+_SHIFT = timedelta(hours=4)
 
 
 class Overlap(StrEnum):
@@ -104,12 +110,20 @@ class CronDefinition(msgspec.Struct, frozen=True):
 
     def checked(self) -> CronDefinition:
         """Return itself; raise `ScheduleError` if the pattern or the time zone is not valid, or the jitter too long."""
-        instants = itertools.islice(self.schedule.since(_EPOCH), _COMPARED if self.jitter else 0)
-        shortest = min((after - before for before, after in itertools.pairwise(instants)), default=None)
+        schedule = self.schedule
+        if not self.jitter:
+            return self
+        compared: list[Iterator[datetime]] = [itertools.islice(schedule.since(_EPOCH), _COMPARED)]
+        for hour in _set_forward(self.tz):
+            begin, end = hour - self.jitter, hour + _SHIFT + self.jitter
+            around = itertools.islice(schedule.since(begin), _COMPARED)
+            compared.append(itertools.takewhile(end.__gt__, around))
+        gaps = (after - before for instants in compared for before, after in itertools.pairwise(instants))
+        shortest = min(gaps, default=None)
         if shortest is not None and self.jitter >= shortest:
             raise ScheduleError(
                 f"jitter={format_duration(self.jitter)}: two occurrences are only {format_duration(shortest)} apart, "
-                "and a job must start before the next occurrence"
+                "and a job must start before the next occurrence, also when clocks are changed"
             )
         return self
 
@@ -248,7 +262,9 @@ def _decoded(name: str, kind: Kind, document: str) -> Definition:
         definition = CronDefinition(
             name, cron.pattern, cron.tz, cron.overlap, cron.catch_up, cron.window, _template(cron.job), cron.jitter
         )
-        return definition.checked()
+        # The jitter was checked when it was declared, by the clock changes that were known then.
+        read_pattern(cron.pattern, cron.tz)
+        return definition
     kept = msgspec.json.decode(document, type=_RefreshDocument)
     disabled = None if kept.on_disabled is None else _template(kept.on_disabled)
     return RefreshDefinition(name, read_policy(bytes(kept.policy).decode()), _template(kept.job), disabled)
@@ -309,6 +325,19 @@ def read_pattern(pattern: str, tz: str) -> Schedule:
     from redrive.schedule.english import read
 
     return read.recurrence(pattern, zone(tz).key)
+
+
+@functools.lru_cache(maxsize=64)
+def _set_forward(tz: str) -> tuple[datetime, ...]:
+    """Return the beginnings of the hours of some years in which the clock of a zone is set forward."""
+    place = zone(tz)
+
+    def is_forward(begin: datetime, end: datetime) -> bool:
+        return wall(end, place) - wall(begin, place) > end - begin
+
+    days = [day for day, following in itertools.pairwise(_CHANGES) if is_forward(day, following)]
+    hours = [day + number * _HOUR for day in days for number in range(24)]
+    return tuple(hour for hour in hours if is_forward(hour, hour + _HOUR))
 
 
 # ``timing`` is a digest of the part that determines the times. If a deployment changes it, planned times are computed
