@@ -645,6 +645,18 @@ def test_a_superseded_job_is_cancelled(app: App, clock: VirtualClock):
     assert (State.CANCELLED, "the next occurrence of report has come") == (first.state, first.record.note)
 
 
+def test_a_job_that_waits_for_its_jitter_goes_on_in_a_pause(app: App, clock: VirtualClock):
+    """A pause is for occurrences: a job that was made before it is no longer one of them."""
+    ran: list[datetime] = []
+    report = app.cron(HOURLY, jitter="50m", name="report")(lambda: ran.append(clock.now()))
+    drain(app, within=NOON + hours(1) - clock.now())
+    assert [] == ran
+    report.pause()
+    drain(app, within="3h")
+
+    assert [report.definition.starts_at(NOON + hours(1))] == ran
+
+
 def test_a_queued_occurrence_does_not_start_in_a_pause(app: App, clock: VirtualClock):
     """Its turn came while the cron was paused, and that is over."""
 

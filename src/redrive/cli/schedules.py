@@ -144,7 +144,7 @@ def update(app: Target, name: Name, key: Item, *, actor: Actor = None, json: AsJ
 
 @schedules.command()
 def pause(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json: AsJson = False) -> None:
-    """Start nothing of a schedule, or of one item of a refresh, until resume; running attempts go on."""
+    """Start nothing of a schedule, or of one item of a refresh, until resume; jobs that a cron has made go on."""
     _change(app, "schedules pause", name, key, actor, json=json)
 
 

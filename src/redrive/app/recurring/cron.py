@@ -155,7 +155,7 @@ class Cron(ScheduledTask[P, R, C, Q], Generic[P, R, C, Q]):
         return await self._schedules.abackfill(self.name, since, until, actor=actor)
 
     def pause(self, *, actor: str | None = None) -> ScheduleRecord:
-        """Start no job until `resume`. Running jobs go on.
+        """Start no job until `resume`. Jobs that it has made go on, also one that waits for its jitter or for a retry.
 
         Raises:
             ScheduleNotFound: no worker has declared the cron yet.
