@@ -50,15 +50,17 @@ def test_every_change_is_in_the_audit_log(app: App):
     """Changes of queues are in the audit log with their actor."""
     queue = app.queue("mail")
     queue.limit(concurrency=5, rate="5/1.8s", actor="ann")
+    queue.limit(rate_per_partition="2/1m", aging="5m")
     queue.limit(concurrency=None)
     queue.pause(actor="bob")
     queue.forget()
     entries = [(line.actor, line.action, line.details) for line in reversed(app.database.audit())]
 
     assert ("ann", "queue", '{"queue":"mail","concurrency":5,"rate":"5/1.8s"}') == entries[0]
-    assert (app.actor, "queue", '{"queue":"mail","concurrency":"none"}') == entries[1]
-    assert "bob" == entries[2][0]
-    assert (app.actor, "queue", '{"queue":"mail","forgotten":true}') == entries[3]
+    assert '{"queue":"mail","rate_per_partition":"2/1m","aging_for":"5m"}' == entries[1][2]
+    assert (app.actor, "queue", '{"queue":"mail","concurrency":"none"}') == entries[2]
+    assert "bob" == entries[3][0]
+    assert (app.actor, "queue", '{"queue":"mail","forgotten":true}') == entries[4]
 
 
 def test_declared_limits_hold_until_an_operator_changes_the_queue(app: App):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 import msgspec
@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from redrive.engine.explain import CatchJob, Circumstances
 from redrive.engine.lifecycle import State
-from redrive.engine.queue import QueueChange, QueuePosition, QueueSettings
+from redrive.engine.queue import QueueChange, QueuePosition, QueueSettings, Rate
 from redrive.engine.records import Count, JobRecord, WorkerRecord
+from redrive.policy import format_duration
 from redrive.stores.operations.audit import QUEUE, UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import find
@@ -148,7 +149,14 @@ def _changes(before: QueueSettings, after: QueueSettings) -> dict[str, object]:
     names = ("paused_at", "concurrency", "per_partition", "rate", "rate_per_partition", "ordered", "aging_for")
     values = {name: (getattr(before, name), getattr(after, name)) for name in names}
     changed = {name: new for name, (old, new) in values.items() if old != new}
-    return {name: "none" if new is None else str(new) if name == "rate" else new for name, new in changed.items()}
+    return {name: _written(new) for name, new in changed.items()}
+
+
+def _written(value: object) -> object:
+    """Return a setting as an operator gives it."""
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    return "none" if value is None else str(value) if isinstance(value, Rate) else value
 
 
 class PresentJob(msgspec.Struct, frozen=True, gc=False):
