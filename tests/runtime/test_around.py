@@ -316,6 +316,31 @@ def test_it_wraps_steps_of_a_sync_body_and_of_a_transaction(app: App):
 
 
 @pytest.mark.parametrize("app", ["sqlite", "postgres"], indirect=True)
+def test_a_transaction_has_the_number_of_the_attempt_of_its_run(app: App):
+    """It has no tries of its own: when it fails, the run is retried. A wait of the run is no attempt."""
+    numbers: list[int] = []
+
+    @app.around
+    def note(call: Execution) -> Iterator[None]:
+        numbers.append(call.attempt)
+        yield
+
+    def write(connection: object) -> None:
+        if len(numbers) < 3:
+            raise ConnectionError
+
+    @app.workflow(name="order", retry="5 1s")
+    async def order(flow: Flow) -> None:
+        await flow.sleep("1d")
+        await flow.transaction(write)
+
+    run = order.start()
+    drain(app)
+
+    assert ("succeeded", [1, 2, 3]) == (str(run.state), numbers)
+
+
+@pytest.mark.parametrize("app", ["sqlite", "postgres"], indirect=True)
 def test_an_async_step_does_not_leak_what_it_sets(app: App):
     """A context variable of the middleware of a step is not seen by the body, which a replay would not set."""
 

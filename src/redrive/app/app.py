@@ -250,9 +250,10 @@ class App(Declarations):
         one in the code is outside.
 
         An error of the call is raised at the ``yield``. Another error that the middleware raises takes its place, and
-        one before or behind the ``yield`` is a failure of the attempt too; the policy decides on it. `GiveUp`,
-        `RetryAfter`, `Snooze` and `Cancel` work as in a handler. An error that the middleware catches and does not
-        raise again stays the failure of the attempt.
+        one before or behind the ``yield`` is a failure of the attempt too; the policy decides on it. Behind a handler
+        that has ended its job by ``ctx.transaction()`` an error is only logged. `GiveUp`, `RetryAfter`, `Snooze` and
+        `Cancel` work as in a handler. An error that the middleware catches and does not raise again stays the failure
+        of the attempt.
 
         Args:
             function: a ``def`` with one ``yield``, which takes one parameter.

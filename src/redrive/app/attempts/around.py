@@ -23,8 +23,10 @@ class Execution(msgspec.Struct, frozen=True):
         task: name of the task, or of the workflow.
         name: name of the step, or of the function that takes it back; of a handler, as ``task``.
         job_id: id of the job; of a delivery that a feeder makes, that of the feeder.
-        attempt: number of this attempt of the job, or of this try of the step, from 1.
+        attempt: number of this attempt of the job, or of this try of the step, from 1; in ``flow.transaction``,
+            which has no tries of its own, that of the attempt of the run.
         arguments: the arguments by name, without the context and without those that were left out; empty for an undo.
+            The values are those that the handler gets: do not change them.
         queue: the queue of the job.
         partition: the partition of the job in its queue.
         origin: what the job was created for, as `Context.origin`.

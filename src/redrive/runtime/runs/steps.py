@@ -107,7 +107,7 @@ def _hooked(conductor: Conductor, call: StepCall) -> StepCall:
     hooks, step = conductor.app.hooks.around, call.step
     if not hooks:
         return call
-    function = within(hooks, step.function, lambda: _execution(conductor, step.name, call, 1))
+    function = within(hooks, step.function, lambda: _execution(conductor, step.name, call, conductor.claim.attempt))
     return structs.replace(call, step=structs.replace(step, function=function))
 
 
