@@ -37,6 +37,19 @@ def test_all_under_a_value_is_found_and_erased(store: Harness):
     assert ("erase", "ann", False) == (entry.action, entry.actor, WORD in entry.details)
 
 
+def test_an_ended_job_is_found_by_its_key(store: Harness):
+    """The key is free again, so the next job has it too; both are erased."""
+    keyed = replace(new(), key=WORD, key_until=KeyUntil.END)
+    store.end(store.take(keyed), Succeeded(b"1"))
+    store.put(keyed)
+    store.put(replace(new(), key=f"{WORD}7", key_until=KeyUntil.END))
+    found = store.do(erasing.find(WORD))
+    done = store.do(erasing.erase_jobs(found.jobs, now=store.now))
+
+    assert {"jobs": 2, "arguments": 2, "results": 1, "keys": 1} == dict(done.counts)
+    assert [3] == [job.id for job in store.jobs()]
+
+
 def test_a_running_job_is_not_erased(store: Harness):
     """It stays with the reason, and nothing else changes."""
     store.take(replace(new(), tags=(WORD,)))

@@ -2,6 +2,7 @@
 
 -- name: erase_jobs
 -- Return the jobs with a tag, a key or a partition, those of runs with an id, and those of instances, items and events.
+-- A unique key is released when its job ends, which keeps it in its row.
 -- both
 SELECT job_id FROM redrive_tags WHERE tag = :word::text
 UNION
@@ -9,7 +10,7 @@ SELECT job_id FROM redrive_keys WHERE key = :word
 UNION
 SELECT job_id FROM redrive_runs WHERE id = :word
 UNION
-SELECT id FROM redrive_jobs WHERE partition = :word OR origin = ANY (:origins::text[])
+SELECT id FROM redrive_jobs WHERE key = :word OR partition = :word OR origin = ANY (:origins::text[])
 
 -- name: erase_followers
 -- Return the catch jobs of these jobs, and the runs that they have called, or that are forks of them.
