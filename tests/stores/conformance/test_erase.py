@@ -6,8 +6,9 @@ from msgspec.structs import replace
 
 from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Filter, KeyUntil
-from redrive.stores.operations import audit, deleting, erasing
+from redrive.stores.operations import audit, deleting, erasing, requests
 from redrive.stores.operations.erasing import Erased, Found
+from redrive.stores.operations.requests import StoredRequest
 from redrive.stores.operations.runs import waits
 from tests.stores.helpers import Harness, new, seconds
 
@@ -48,6 +49,26 @@ def test_an_ended_job_is_found_by_its_key(store: Harness):
 
     assert {"jobs": 2, "arguments": 2, "results": 1, "keys": 1} == dict(done.counts)
     assert [3] == [job.id for job in store.jobs()]
+
+
+def test_answered_requests_that_mention_a_value_are_erased(store: Harness):
+    """By their key or their answer, of any actor; not those of a longer value, and none that has not been answered."""
+    given = {
+        f"refund-{WORD}": b'{"status":200,"body":{}}',
+        "in-answer": b'{"status":201,"body":{"key":"customer:7"}}',
+        f"pay-order-of-{WORD}7": b'{"status":200,"body":{"key":"customer:77"}}',
+    }
+    for key, answer in given.items():
+        store.do(requests.begin("ann", key, "d", now=store.now))
+        store.do(requests.answered("ann", key, answer))
+    store.do(requests.begin("bob", f"refund-{WORD}", "d", now=store.now))
+    found = store.do(erasing.find(WORD))
+    done = store.do(erasing.erase_rest(WORD, found, Erased(), now=store.now))
+    again = [store.do(requests.begin("ann", key, "d", now=store.now)) for key in given]
+
+    assert (2, {"requests": 2}) == (erasing.rest_of(found).counts["requests"], dict(done.counts))
+    assert [None, None, StoredRequest("d", given[f"pay-order-of-{WORD}7"])] == again
+    assert StoredRequest("d") == store.do(requests.begin("bob", f"refund-{WORD}", "d", now=store.now))
 
 
 def test_a_running_job_is_not_erased(store: Harness):

@@ -46,6 +46,7 @@ class Found(msgspec.Struct, frozen=True, gc=False):
         items: refreshes and keys.
         events: the ids of events by their topics.
         values: the number of emitted values.
+        requests: actors and keys of requests whose stored answers mention it.
         texts: the number of texts that mention it, by kind.
     """
 
@@ -54,6 +55,7 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     items: tuple[tuple[str, str], ...] = ()
     events: Mapping[str, tuple[int, ...]] = {}
     values: int = 0
+    requests: tuple[tuple[str, str], ...] = ()
     texts: Mapping[str, int] = {}
 
 
@@ -99,6 +101,7 @@ def find(word: str, *, items_before: Sequence[tuple[str, str]] = ()) -> Statemen
     while new:
         new = {row[0] for row in (yield Query("erase_followers", {"ids": sorted(new)}))} - jobs
         jobs |= new
+    requests = yield from _requests(word)
     texts = yield from _mentions(word)
     return Found(
         tuple(sorted(jobs)),
@@ -106,6 +109,7 @@ def find(word: str, *, items_before: Sequence[tuple[str, str]] = ()) -> Statemen
         tuple(items),
         {topic: tuple(sorted(ids)) for topic, ids in events.items()},
         values,
+        tuple(requests),
         dict(Counter(kind for kind, *_ in texts)),
     )
 
@@ -179,7 +183,9 @@ def erase_rest(
     counts["values"] += len(gone)
     if len(gone) < found.values:
         kept.append("an emitted value stays: a run that waits for it has not got it")
-    counts["requests"] += len((yield Query("erase_requests", {"word": word, "text": _text(word)})))
+    if requests := (yield from _requests(word)):
+        yield Query("erase_requests", many=[{"actor": actor_of, "key": key} for actor_of, key in requests])
+    counts["requests"] += len(requests)
     yield from _replace(word, counts)
     done = before.plus(_result(counts, kept))
     yield from record(at, actor, "erase", counts=done.counts, kept=len(done.kept))
@@ -193,6 +199,7 @@ def rest_of(found: Found) -> Erased:
         "items": len(found.items),
         "events": sum(map(len, found.events.values())),
         "values": found.values,
+        "requests": len(found.requests),
         **{_PLURALS[kind]: number for kind, number in found.texts.items()},
     }
     return _result(counts)
@@ -222,6 +229,17 @@ def _mentions(word: str) -> Statements[list[tuple[str, str, str | None, str | No
         (kind, number, first, second)
         for kind, number, first, second in rows
         if any(pattern.search(each) for each in _strings(first, second))
+    ]
+
+
+def _requests(word: str) -> Statements[list[tuple[str, str]]]:
+    """Return the actors and keys of answered requests that mention a value as a whole word."""
+    pattern = _pattern(word)
+    rows = yield Query("erase_answers", {"word": word, "text": _text(word)})
+    return [
+        (actor, key)
+        for actor, key, answer in rows
+        if any(pattern.search(each) for each in _strings(key, bytes(answer).decode()))
     ]
 
 

@@ -75,16 +75,25 @@ RETURNING id
 -- both
 DELETE FROM redrive_emits WHERE name = :word::text AND NOT pending RETURNING name
 
--- name: erase_requests
--- Delete the stored requests of programs with a text in their key or in their answer.
+-- name: erase_answers
+-- Return the answered requests of programs with a text in their key or in their answer.
+-- One that has no answer yet may be carried out right now.
 -- postgres
-DELETE FROM redrive_requests
-WHERE position(:word::text IN key) > 0 OR position(convert_to(:text::text, 'UTF8') IN answer) > 0
-RETURNING key
+SELECT actor, key, answer FROM redrive_requests
+WHERE answer IS NOT NULL
+    AND (position(:word::text IN key) > 0 OR position(convert_to(:text::text, 'UTF8') IN answer) > 0)
 -- sqlite
-DELETE FROM redrive_requests
-WHERE instr(key, :word) > 0 OR instr(answer, CAST(:text AS BLOB)) > 0
-RETURNING key
+SELECT actor, key, answer FROM redrive_requests
+WHERE answer IS NOT NULL AND (instr(key, :word) > 0 OR instr(answer, CAST(:text AS BLOB)) > 0)
+
+-- name: erase_requests
+-- Delete answered requests of programs.
+-- postgres
+DELETE FROM redrive_requests AS request
+USING unnest(:actor::text[], :key::text[]) AS given (actor, key)
+WHERE request.actor = given.actor AND request.key = given.key AND request.answer IS NOT NULL
+-- sqlite
+DELETE FROM redrive_requests WHERE actor = :actor AND key = :key AND answer IS NOT NULL
 
 -- name: erase_texts
 -- Return the entries of the audit log, the ended bulk operations and the error groups with a text.

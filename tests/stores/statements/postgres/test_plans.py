@@ -151,7 +151,7 @@ WHOLE = {
     "slots_put": "looks at all running jobs, by their index, once a limit is set",
     "policy_retire": "looks for a job with a policy, at most once a day for each policy",
     "policy_forget": "likewise",
-    "erase_requests": "reads the requests of a day, for an erasure",
+    "erase_requests": "may read the requests of a day, for an erasure",
     "erase_errors": "may read all error groups, for an erasure",
     "wakes_pending": "looks for the first entry of an index",
     "done_rebase": "renews all rows of ended deliveries, when topics are rebased after a restore",
