@@ -129,6 +129,39 @@ def test_everything_of_one_person_is_erased(app: App):
 
 
 @every_store
+def test_jobs_are_found_when_what_they_belonged_to_is_gone(app: App):
+    """Those of an instance and an item that were deleted, and of failed events that were pruned, in each order."""
+    shop = Shop(app)
+
+    @shop.paid.subscribe("log", order="none", retry="0")
+    def log(event: Begin) -> None:
+        raise OSError(event.name)
+
+    @shop.paid.subscribe("books", order="key", retry="0")
+    def books(event: Begin) -> None:
+        raise OSError(event.name)
+
+    people = (PERSON, OTHER, f"x/{PERSON}")
+    for who in people:
+        shop.machine.send(who, Begin(who))
+        shop.paid.publish(Begin(who), key=who)
+        shop.fresh.track(who)
+    drain(app, within="5s")
+    for who in people:
+        shop.machine.delete(who)
+        shop.fresh.untrack(who)
+    app.clock.advance("1h")
+    app.topics.prune("paid", keep_for="1s")
+    before = app.jobs.select(Filter(all=True, limit=1000))
+    report = app.database.erase(PERSON)
+    after = app.jobs.select(Filter(all=True, limit=1000))
+    gone = sorted(each.task for each in before if each.id not in {job.id for job in after})
+
+    assert (0, ()) == (report.counts.get("events", 0), report.kept)
+    assert ["door.opened", "fresh", "paid.books", "paid.log", "paid.mail"] == gone
+
+
+@every_store
 def test_the_audit_log_has_the_erasure_without_the_value(app: App):
     """Earlier lines, ended operations and error groups that mention the value have a mark in its place."""
     shop = Shop(app)

@@ -307,12 +307,17 @@ def slot_of(key: str | None) -> int | None:
     return None if key is None else crc32(key.encode()) % SLOTS
 
 
+def key_line(key: str) -> str:
+    """Return the line of the events with a key; also the tag of their jobs if they are in another line."""
+    return f"key:{key}"
+
+
 def line_of(order: Order, event: TopicEvent) -> str:
     """Return the line of an event, which is also the partition of its job."""
     if order is Order.STRICT:
         return STRICT_LINE
     if order is Order.KEY and event.key is not None:
-        return f"key:{event.key}"
+        return key_line(event.key)
     return f"{ALONE}{event.id}"
 
 

@@ -31,7 +31,7 @@ from redrive.engine.origin import Effect, of_topic
 from redrive.engine.outcome import Outcome, Succeeded, Suspended
 from redrive.engine.records import Claim, NewJob
 from redrive.engine.search import tags_of
-from redrive.engine.topics import OUT_OF_ORDER, Order, SubscriptionRecord, TopicEvent, Window, line_of
+from redrive.engine.topics import OUT_OF_ORDER, Order, SubscriptionRecord, TopicEvent, Window, key_line, line_of
 from redrive.observe import TopicDelivered, emit
 from redrive.observe.listeners import DEBUG, heard
 from redrive.runtime import log
@@ -212,14 +212,18 @@ class Deliveries:
         """Have events written as jobs with the next write of the position."""
         fields = self._subscription.defaults.search
         for event, outcome, claim, trace in given:
+            line = line_of(self.record.ordering, event)
+            # The event may be deleted before its job, which is then found by the key.
+            key = None if event.key is None else key_line(event.key)
             new = NewJob(
                 task=self._subscription.name,
                 queue=self._subscription.name,
                 priority=0,
                 payload=pack((event,)),
                 policy=freeze(self._subscription.policy),
-                partition=line_of(self.record.ordering, event),
+                partition=line,
                 origin=of_topic(self.record.topic, self.record.name, event.id),
+                tags=() if key is None or key == line else (key,),
                 search=_tags(event, fields),
             )
             self.diverted.append((Diverted(new, outcome, self._sample(), trace), claim))

@@ -24,7 +24,7 @@ def erasing(app: AppProtocol, value: str, actor: str, *, dry_run: bool) -> Proce
     if not dry_run:
         done = yield operations.erase_items(found.items, now=app.now())
         # Attempts of items that were cancelled, and jobs that were enqueued meanwhile.
-        found = yield operations.find(value, items_before=found.items)
+        found = yield operations.find(value)
     # Those that follow have higher ids, such as the catch job of a dead job, and go first.
     for end in range(len(found.jobs), 0, -BATCH):
         ids = found.jobs[max(end - BATCH, 0) : end]

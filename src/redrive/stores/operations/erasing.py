@@ -18,8 +18,9 @@ from typing import Final
 import msgspec
 
 from redrive.engine.lifecycle import FINAL
-from redrive.engine.origin import of_machine, of_refresh, of_topic
 from redrive.engine.records import Filter, JobRecord
+from redrive.engine.search import tag_of
+from redrive.engine.topics import key_line
 from redrive.errors import InstanceNotFound, MachineBusy
 from redrive.stores.operations import deleting
 from redrive.stores.operations.admin import selected
@@ -77,26 +78,24 @@ class Erased(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def find(word: str, *, items_before: Sequence[tuple[str, str]] = ()) -> Statements[Found]:
-    """Return what is stored under a value, also of items that were erased before."""
+def find(word: str) -> Statements[Found]:
+    """Return what is stored under a value."""
     instances, items, values = [], [], 0
     events: dict[str, set[int]] = {}
-    origins = [of_refresh(name, key) for name, key in items_before]
-    for kind, name, part, subscription in (yield Query("erase_places", {"word": word})):
+    for kind, name, part in (yield Query("erase_places", {"word": word})):
         match kind:
             case "instance":
                 instances.append((name, part))
-                origins.append(of_machine(name, part))
             case "item":
                 items.append((name, part))
-                origins.append(of_refresh(name, part))
             case "event":
                 events.setdefault(name, set()).add(int(part))
-                if subscription is not None:
-                    origins.append(of_topic(name, subscription, int(part)))
             case _:
                 values += 1
-    new = {row[0] for row in (yield Query("erase_jobs", {"word": word, "origins": origins}))}
+    # A field of `search` has its value as a tag that may be shortened.
+    tags = [word, tag_of(word) or word, key_line(word)]
+    given = {"word": word, "tags": tags, "partitions": [word, key_line(word)]}
+    new = {row[0] for row in (yield Query("erase_jobs", given))}
     jobs = set(new)
     while new:
         new = {row[0] for row in (yield Query("erase_followers", {"ids": sorted(new)}))} - jobs

@@ -1,16 +1,32 @@
 -- The statements of operations/erasing.py. They read whole tables, which is rare and locks nothing.
 
 -- name: erase_jobs
--- Return the jobs with a tag, a key or a partition, those of runs with an id, and those of instances, items and events.
--- A unique key is released when its job ends, which keeps it in its row.
--- both
-SELECT job_id FROM redrive_tags WHERE tag = :word::text
+-- Return the jobs with a tag, a key or a partition, those of runs with an id, and those of instances and items with a key.
+-- Only by what the jobs have themselves: an instance, an item or an event may be gone, and a unique key released.
+-- postgres
+SELECT job_id FROM redrive_tags WHERE tag = ANY (:tags::text[])
+UNION
+SELECT job_id FROM redrive_keys WHERE key = :word::text
+UNION
+SELECT job_id FROM redrive_runs WHERE id = :word
+UNION
+SELECT id FROM redrive_jobs
+WHERE key = :word OR partition = ANY (:partitions::text[])
+    OR (
+        (origin LIKE 'machine:%' OR origin LIKE 'refresh:%') AND substr(origin, strpos(origin, '/') + 1) = :word
+    )
+-- sqlite
+SELECT job_id FROM redrive_tags WHERE tag IN (SELECT value FROM json_each(:tags))
 UNION
 SELECT job_id FROM redrive_keys WHERE key = :word
 UNION
 SELECT job_id FROM redrive_runs WHERE id = :word
 UNION
-SELECT id FROM redrive_jobs WHERE key = :word OR partition = :word OR origin = ANY (:origins::text[])
+SELECT id FROM redrive_jobs
+WHERE key = :word OR partition IN (SELECT value FROM json_each(:partitions))
+    OR (
+        (origin LIKE 'machine:%' OR origin LIKE 'refresh:%') AND substr(origin, instr(origin, '/') + 1) = :word
+    )
 
 -- name: erase_followers
 -- Return the catch jobs of these jobs, and the runs that they have called, or that are forks of them.
@@ -27,18 +43,16 @@ INNER JOIN redrive_jobs AS parent ON parent.id = run.parent_id
 WHERE run.job_id = ANY (:ids::bigint[]) AND parent.state NOT IN ('succeeded', 'dead', 'cancelled')
 
 -- name: erase_places
--- Return the instances, items, events and emitted values with a key or a name; an event once for each subscription.
+-- Return the instances, items, events and emitted values with a key or a name.
 -- both
-SELECT 'instance' AS kind, machine AS name, key AS part, NULL AS subscription FROM redrive_instances
+SELECT 'instance' AS kind, machine AS name, key AS part FROM redrive_instances
 WHERE key = :word::text
 UNION ALL
-SELECT 'item', schedule, key, NULL FROM redrive_refreshes WHERE key = :word
+SELECT 'item', schedule, key FROM redrive_refreshes WHERE key = :word
 UNION ALL
-SELECT 'event', event.topic, CAST(event.id AS text), reader.name FROM redrive_events AS event
-LEFT JOIN redrive_subscriptions AS reader ON reader.topic = event.topic
-WHERE event.key = :word
+SELECT 'event', topic, CAST(id AS text) FROM redrive_events WHERE key = :word
 UNION ALL
-SELECT 'value', name, name, NULL FROM redrive_emits WHERE name = :word
+SELECT 'value', name, name FROM redrive_emits WHERE name = :word
 
 -- name: erase_counts
 -- Return how many rows of each kind belong to jobs.
