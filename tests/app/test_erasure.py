@@ -211,6 +211,38 @@ def test_what_has_begun_is_kept(app: App):
 
 
 @every_store
+def test_a_repeated_call_finds_what_the_first_one_kept(app: App):
+    """A delivery that ran when its event was erased, and a fork of a run that had ended."""
+    shop = Shop(app)
+    kept: list[tuple[str, ...]] = []
+
+    @shop.paid.subscribe("log", retry="2 1s")
+    def log(ctx: Context, event: Begin) -> None:
+        if ctx.attempt == 1:
+            raise OSError(event.name)
+        kept.append(app.database.erase(PERSON).kept)
+
+    shop.paid.publish(Begin(PERSON), key=PERSON)
+    drain(app, within="5s")
+    again = app.database.erase(PERSON)
+    run = shop.order.start(PERSON, id=PERSON)
+    shop.end(run)
+    fork = run.fork(from_step="go")
+    drain(app, within="5s")
+    kept.append(app.database.erase(PERSON).kept)
+    fork.cancel("no longer wanted")
+    drain(app, within="5s")
+    last = app.database.erase(PERSON)
+
+    assert ((True, 1), ()) == ((any("runs: cancel it" in each for each in kept[0]), again.counts["jobs"]), again.kept)
+    assert ["is a run with finished", "stays: job"] == [
+        text for text in ("is a run with finished", "stays: job") if text in str(kept[1])
+    ]
+    assert ((), Erased()) == (last.kept, app.database.erase(PERSON, dry_run=True))
+    assert [] == [each for each in app.jobs.select(Filter(all=True)) if "feeder" not in each.task]
+
+
+@every_store
 def test_what_has_not_started_is_cancelled_first(app: App):
     """A job that is due later, a transition that waits and an event before its delivery."""
     shop = Shop(app)

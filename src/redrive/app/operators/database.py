@@ -80,13 +80,13 @@ class Database:
 
         Jobs with the value as a tag, a key, an idempotency key or a partition, runs with it as their id, instances,
         items, events and emitted values with it as their key or name: with arguments, results, attempts, steps and
-        signals, and with their catch jobs, child runs and forks. In the audit log, in bulk operations that have ended
-        and in the titles of error groups it is replaced by ``[erased]``. The audit log then has the erasure, without
-        the value.
+        signals, and with their catch jobs, child runs and forks. Stored answers to requests with an Idempotency-Key are
+        deleted if they mention it. In the audit log, in bulk operations that have ended and in the titles of error
+        groups it is replaced by ``[erased]``. The audit log then has the erasure, without the value.
 
         What has not started is cancelled first. What runs is kept: a job that runs or waits for an answer, a run with
-        finished steps, an instance in a transition, an event that a subscription has not got. Cancel it or let it end,
-        and repeat the call. Archives are yours to search.
+        finished steps and the one that has called it or of which it is a fork, an instance in a transition, an event
+        that a subscription has not got. Cancel it or let it end, and repeat the call. Archives are yours to search.
 
         Args:
             value: the whole tag, key or id; at least 3 characters.

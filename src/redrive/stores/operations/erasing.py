@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -141,6 +141,8 @@ def erase_jobs(ids: Sequence[int], *, dry_run: bool = False, now: datetime | Non
         for number, parent in awaited.items()
         if number in inside
     ]
+    chosen, followed = yield from _unfollowed(chosen, only=there if dry_run else None)
+    kept += followed
     counts = yield from _counts([job.id for job in chosen])
     if dry_run:
         return _result({"jobs": len(chosen), **counts}, kept)
@@ -154,6 +156,22 @@ def erase_jobs(ids: Sequence[int], *, dry_run: bool = False, now: datetime | Non
         if job.id not in gone
     ]
     return _result({"jobs": len(gone), **counts}, kept)
+
+
+# A run that another one calls or forks is found through that one: a repeated call would not find what is left.
+def _unfollowed(
+    chosen: Sequence[JobRecord], *, only: Collection[int] | None
+) -> Statements[tuple[list[JobRecord], list[str]]]:
+    """Return the jobs that no job follows which stays, and the others with the reason; ``only`` are those that may."""
+    going = {job.id for job in chosen}
+    rows = (yield Query("erase_followers", {"ids": sorted(going)})) if going else []
+    kept = []
+    # A job that follows has a higher id, and is decided upon first.
+    for follower, origin in sorted(rows, key=lambda row: (-row[1], row[0])):
+        if origin in going and follower not in going and (only is None or follower in only):
+            going.discard(origin)
+            kept.append(f"job {origin} stays: job {follower}, which follows it, must be erased first")
+    return [job for job in chosen if job.id in going], kept
 
 
 @wakes

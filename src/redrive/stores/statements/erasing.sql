@@ -29,11 +29,13 @@ WHERE key = :word OR partition IN (SELECT value FROM json_each(:partitions))
     )
 
 -- name: erase_followers
--- Return the catch jobs of these jobs, and the runs that they have called, or that are forks of them.
+-- Return the catch jobs of these jobs, and the runs that they have called, or that are forks of them, each with its origin.
 -- both
-SELECT id FROM redrive_jobs WHERE parent_id = ANY (:ids::bigint[])
+SELECT id, parent_id AS of_id FROM redrive_jobs WHERE parent_id = ANY (:ids::bigint[])
 UNION
-SELECT job_id FROM redrive_runs WHERE parent_id = ANY (:ids) OR forked_from = ANY (:ids)
+SELECT job_id, parent_id FROM redrive_runs WHERE parent_id = ANY (:ids)
+UNION
+SELECT job_id, forked_from FROM redrive_runs WHERE forked_from = ANY (:ids)
 
 -- name: erase_awaited
 -- Return those of these jobs whose runs were called by a run that has not ended, with the job of that one.
