@@ -5,8 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from redrive.engine.outcome import Succeeded
+from redrive.engine.queue import QueueChange, Rate
 from redrive.engine.records import Filter, KeyUntil
-from redrive.stores.operations import audit, deleting, erasing, requests
+from redrive.stores.operations import audit, deleting, erasing, queues, requests
 from redrive.stores.operations.erasing import Erased, Found
 from redrive.stores.operations.requests import StoredRequest
 from redrive.stores.operations.runs import waits
@@ -69,6 +70,24 @@ def test_answered_requests_that_mention_a_value_are_erased(store: Harness):
     assert (2, {"requests": 2}) == (erasing.rest_of(found).counts["requests"], dict(done.counts))
     assert [None, None, StoredRequest("d", given[f"pay-order-of-{WORD}7"])] == again
     assert StoredRequest("d") == store.do(requests.begin("bob", f"refund-{WORD}", "d", now=store.now))
+
+
+def test_queues_forget_the_partition_of_a_value(store: Harness):
+    """That it was served last, and its starts, which the rate of the whole queue still counts; not those of others."""
+    change = QueueChange(rate=Rate(5, seconds(60)), rate_per_partition=Rate(1, seconds(60)))
+    store.do(queues.change("default", change, now=store.now))
+    parted = [replace(new(), partition=each) for each in (f"{WORD}7", f"key:{WORD}", WORD)]
+    for each in parted:
+        store.end(store.take(each))
+    before = store.do(queues.settings("default")).turn
+    found = store.do(erasing.find(WORD))
+    store.do(erasing.erase_jobs(found.jobs, now=store.now))
+    store.do(erasing.erase_rest(WORD, found, Erased(), now=store.now))
+    after = store.do(queues.settings("default")).turn
+    store.enqueue(*parted, replace(new(), partition="other"))
+
+    assert ((2, 3), WORD, "") == (found.jobs, before, after)
+    assert [WORD, f"key:{WORD}"] == [claim.partition for claim in store.claim(9)]
 
 
 def test_a_running_job_is_not_erased(store: Harness):

@@ -651,6 +651,30 @@ def test_retries_count_as_starts(store: Harness):
     assert leases.Claimed((), seconds(7), soon=True) == store.claimed(9)
 
 
+def test_the_starts_of_a_queue_go_with_its_last_rate(store: Harness):
+    """A rate that is set again begins anew; while another rate of the queue is left, the starts stay."""
+    both = QueueChange(rate=Rate(1, seconds(3600)), rate_per_partition=Rate(1, seconds(3600)))
+    started = []
+    for change in (
+        lambda: limit(store, rate_per_partition=None),
+        lambda: limit(store, rate=None),
+        lambda: limit(store, rate=None, rate_per_partition=None),
+        lambda: store.do(queues.forget("default", now=store.now)),
+    ):
+        store.do(queues.change("default", both, now=store.now))
+        store.enqueue(of("a"), of("a"))
+        for claim in store.claim(9):
+            store.end(claim)
+        change()
+        store.do(queues.change("default", both, now=store.now))
+        started.append(len(store.claim(9)))
+        limit(store, rate=None, rate_per_partition=None)
+        for claim in store.claim(9):
+            store.end(claim)
+
+    assert [0, 0, 1, 1] == started
+
+
 # ------------------------------------------------------------------------------------------------- rate per partition
 
 

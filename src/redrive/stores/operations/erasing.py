@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from redrive.engine.lifecycle import FINAL
+from redrive.engine.queue import QueueSettings
 from redrive.engine.records import Filter, JobRecord
 from redrive.engine.search import tag_of
 from redrive.engine.topics import key_line
@@ -93,8 +94,8 @@ def find(word: str) -> Statements[Found]:
             case _:
                 values += 1
     # A field of `search` has its value as a tag that may be shortened.
-    tags = [word, tag_of(word) or word, key_line(word)]
-    given = {"word": word, "tags": tags, "partitions": [word, key_line(word)]}
+    tags = [*_partitions(word), tag_of(word) or word]
+    given = {"word": word, "tags": tags, "partitions": _partitions(word)}
     new = {row[0] for row in (yield Query("erase_jobs", given))}
     jobs = set(new)
     while new:
@@ -203,10 +204,22 @@ def erase_rest(
     if requests := (yield from _requests(word)):
         yield Query("erase_requests", many=[{"actor": actor_of, "key": key} for actor_of, key in requests])
     counts["requests"] += len(requests)
+    yield from _forget_partitions(word)
     yield from _replace(word, counts)
     done = before.plus(_result(counts, kept))
     yield from record(at, actor, "erase", counts=done.counts, kept=len(done.kept))
     return done
+
+
+def _forget_partitions(word: str) -> Statements[None]:
+    """Take the partitions of a value out of what queues keep of their claims."""
+    partitions = _partitions(word)
+    known: Sequence[QueueSettings] = yield Query("queues_select", {"names": None}, into=QueueSettings)
+    # In the order of a claim, and before the starts, which a claim writes under these locks.
+    for queue in known:
+        if queue.turn in partitions:
+            yield Query("queue_turn", {"name": queue.name, "turn": ""})
+    yield Query("erase_starts", {"partitions": partitions})
 
 
 def rest_of(found: Found) -> Erased:
@@ -220,6 +233,10 @@ def rest_of(found: Found) -> Erased:
         **{_PLURALS[kind]: number for kind, number in found.texts.items()},
     }
     return _result(counts)
+
+
+def _partitions(word: str) -> list[str]:
+    return [word, key_line(word)]
 
 
 def _counts(ids: Sequence[int]) -> Statements[dict[str, int]]:

@@ -14,6 +14,7 @@ from redrive.engine.explain import CatchJob, Circumstances
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import QueueChange, QueuePosition, QueueSettings, Rate
 from redrive.engine.records import Count, JobRecord, WorkerRecord
+from redrive.engine.runs import FAR
 from redrive.policy import format_duration
 from redrive.stores.operations.audit import QUEUE, UNKNOWN, record
 from redrive.stores.operations.clock import instant
@@ -142,6 +143,9 @@ def _put(after: QueueSettings, at: datetime) -> Statements[None]:
     yield Query("queue_put", params | {"set_at": at})
     if after.limited:
         yield Query("slots_put", {"queue": after.name})
+    if after.rate_count is None and after.partition_rate_count is None:
+        # Only the starts of a queue with a rate are ever deleted by a claim.
+        yield Query("starts_drop", {"queue": after.name, "before": FAR})
 
 
 def _changes(before: QueueSettings, after: QueueSettings) -> dict[str, object]:

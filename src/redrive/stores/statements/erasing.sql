@@ -111,6 +111,11 @@ WHERE request.actor = given.actor AND request.key = given.key AND request.answer
 -- sqlite
 DELETE FROM redrive_requests WHERE actor = :actor AND key = :key AND answer IS NOT NULL
 
+-- name: erase_starts
+-- Take a partition out of the starts that rates count; the rate of the whole queue still counts them.
+-- both
+UPDATE redrive_starts SET partition = NULL WHERE partition = ANY (:partitions::text[])
+
 -- name: erase_texts
 -- Return the entries of the audit log, the ended bulk operations and the error groups with a text.
 -- both
