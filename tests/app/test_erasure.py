@@ -340,6 +340,20 @@ def test_numbers_within_others_are_not_found(app: App):
     assert left(app, OTHER)
 
 
+def test_a_long_value_of_a_searched_field_is_found(app: App):
+    """Its tag is shortened; that of another value with the same beginning is another one."""
+
+    @app.task(name="mail", search=["to"])
+    def mail(to: str) -> None:
+        """Do nothing."""
+
+    person, other = (f"{'long-name.' * 8}{end}@example.org" for end in ("ann", "bob"))
+    for each in (person, other):
+        mail.enqueue(each)
+
+    assert {"jobs": 1, "arguments": 1} == dict(app.database.erase(person).counts)
+
+
 def test_many_jobs_are_erased_in_batches(app: App):
     """Each transaction deletes some of them."""
     shop = Shop(app)
