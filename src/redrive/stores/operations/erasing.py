@@ -3,8 +3,9 @@
 `find` reads whole tables, because most keys have no index; it locks nothing. `erase` deletes what it has found, a batch
 of jobs at a time, so that each transaction is short. A repeated call finds what the last one had to keep.
 
-What runs is never erased: a job, a run with finished steps, a transition, an event before its delivery. The value is
-then replaced in the texts that mention it, as in the audit log, whose entry about the erasure does not have it.
+What runs is never erased: a job, a run with finished steps, a transition, an event before its delivery; only an attempt
+of an item is cancelled. What is kept keeps what a repeated call needs to find it. The value is then replaced in the
+texts that mention it, as in the audit log, whose entry about the erasure does not have it.
 """
 
 from __future__ import annotations
