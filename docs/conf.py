@@ -70,6 +70,8 @@ nitpick_ignore_regex = [
         r"(redrive\.retrying\.decorator\.)?(Decorator|Fields)|SQLiteStore|redrive\.policy\.decider\.Decider",
     ),  # internal types
     (r"py:.*", r"(django|django_tasks|fastapi|starlette)\..*|CommandError|TaskResultDoesNotExist"),
+    # Sphinx does not look up the short names in signatures of functions that `redrive.seams.spelled` wraps.
+    (r"py:.*", r"(decorators\.)?(ContextInside|AnyArgument|TaskDecorator|Executor|Archive|Codec|Erased)"),
     # Internal types.
     (r"py:.*", r"redrive\.engine\.error_groups\.ErrorSeen"),
     (r"py:.*", r"redrive\.contrib\.django\.orm\.AtomicTransaction|redrive\.schedule\.options\.PolicyFields"),
