@@ -6,6 +6,7 @@ The server is a process of its own, in Go, which each step crosses twice; what i
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -53,3 +54,6 @@ async def _main(folder: Path) -> None:
 
 if __name__ == "__main__":
     asyncio.run(_main(Path(sys.argv[1])))
+    sys.stdout.flush()
+    # The server is down. Threads of the SDK of Temporal end the interpreter by a fatal error now and then.
+    os._exit(0)
