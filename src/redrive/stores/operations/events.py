@@ -110,10 +110,9 @@ def publish_dead(topics: Mapping[int, str], at: datetime) -> Statements[None]:
     if not topics:
         return
     rows: Sequence[_Letter] = yield Query("letters", {"ids": sorted(topics)}, into=_Letter)
-    readable = [each for each in rows if not each.payload.startswith(ENCODED)]
-    yield from insert([each.event(topics[each.id]) for each in readable], at)
-    for each in rows:
-        if each.payload.startswith(ENCODED):
-            said = f"published to the topic {topics[each.id]}"
-            instead = f"not {said}: this process cannot decode the event"
-            yield Query("letter_withhold", {"id": each.id, "said": said, "instead": instead})
+    withheld = [each for each in rows if each.payload.startswith(ENCODED)]
+    yield from insert([each.event(topics[each.id]) for each in rows if each not in withheld], at)
+    for each in withheld:
+        said = f"published to the topic {topics[each.id]}"
+        instead = f"not {said}: this process cannot decode the event"
+        yield Query("letter_withhold", {"id": each.id, "said": said, "instead": instead})
