@@ -21,7 +21,7 @@ MEMORY = $(shell test -w /dev/shm && test $$(df -Pk /dev/shm | awk 'END { print 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help venv compiled demo test test-all newest oldest again dates soak chaos failover crossings check lint types layers docstrings pages docs docs-words screenshots bench bench-backlog bench-peers format pins openapi wheel dist clean
+.PHONY: help venv compiled demo test test-all newest oldest again dates soak chaos failover crossings check lint types layers docstrings pages docs docs-words screenshots bench bench-backlog bench-peers format pins openapi fixture wheel dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -214,6 +214,10 @@ pins: $(BIN)/python ## resolve requirements/*.in anew into requirements/*.txt
 
 openapi: $(VENV)/check.stamp ## write docs/reference/openapi.json anew, from the routes of the dashboard
 	@$(BIN)/python docs/generate.py
+
+# Sets of texts are stored in the order of their hashes.
+fixture: $(VENV)/test.stamp ## make the kept database of this version anew, into tests/upgrades, after a change of the schema
+	@PYTHONHASHSEED=0 $(BIN)/python -m tests.upgrades.make && ls -l tests/upgrades/[0-9]*
 
 wheel: $(VENV)/demo.stamp ## build the wheel into dist/
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

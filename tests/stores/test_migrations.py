@@ -23,6 +23,7 @@ from redrive.stores.operations import jobs
 from redrive.stores.operations.admin import identify
 from redrive.stores.operations.schema import Schema, Versions, found, mismatch
 from tests import postgres
+from tests.stores import schemas
 from tests.stores.helpers import T0, new
 
 ROOT = Path(__file__).parents[2]
@@ -36,16 +37,6 @@ def cursor():
     connection = sqlite3.connect(":memory:", isolation_level=None)
     yield connection.cursor()
     connection.close()
-
-
-def schema(cursor: sqlite3.Cursor) -> dict[tuple[str, str], str]:
-    """Return the statements that created a database, without their layout and comments."""
-    rows = cursor.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
-    return {(kind, name): " ".join(_bare(sql).split()) for kind, name, sql in rows}
-
-
-def _bare(sql: str) -> str:
-    return "\n".join(line.partition("--")[0] for line in sql.splitlines())
 
 
 # ---------------------------------------------------------------------------------------------------- files
@@ -90,10 +81,10 @@ def test_a_schema_made_by_the_scripts_equals_the_migrated_schema(cursor: sqlite3
     migrate.migrate(cursor, "sqlite", "a.db")
     read = sqlite3.connect(":memory:")
     read.executescript(_scripts("sqlite"))
-    expected = schema(read.cursor())
+    expected = schemas.of_sqlite(read.cursor())
     read.close()
 
-    assert expected == schema(cursor)
+    assert expected == schemas.of_sqlite(cursor)
     assert len(expected) > 10
 
 
@@ -108,35 +99,10 @@ def test_a_schema_made_by_the_scripts_equals_the_migrated_schema_on_postgresql()
         connection.execute(f"CREATE SCHEMA {(read := postgres.fresh())}")
         connection.execute(f"SET search_path TO {read}")
         connection.execute(_scripts("postgres"))
-        described = [_described(connection, each) for each in (made, read)]
+        described = [schemas.of_postgres(connection, each) for each in (made, read)]
 
     assert described[0] == described[1]
     assert len(described[0]) > 100
-
-
-def _described(connection: psycopg.Connection, schema: str) -> list[tuple[str, ...]]:
-    """Return the catalog entries of a schema, without its name."""
-    questions = """
-        SELECT 'column', c.relname, a.attname, format_type(a.atttypid, a.atttypmod) || a.attnotnull
-            || coalesce(pg_get_expr(d.adbin, d.adrelid), '') || a.attcollation
-        FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0
-        LEFT JOIN pg_attrdef AS d ON d.adrelid = c.oid AND d.adnum = a.attnum
-        WHERE c.relnamespace = %(schema)s::text::regnamespace
-        UNION ALL SELECT 'relation', relname, relkind::text, coalesce(reloptions::text, '')
-        FROM pg_class WHERE relnamespace = %(schema)s::text::regnamespace
-        UNION ALL SELECT 'check', conrelid::regclass::text, conname, pg_get_constraintdef(oid)
-        FROM pg_constraint WHERE connamespace = %(schema)s::text::regnamespace
-        UNION ALL SELECT 'index', tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = %(schema)s::text
-        UNION ALL SELECT 'view', viewname, '', definition FROM pg_views WHERE schemaname = %(schema)s::text
-        UNION ALL SELECT 'function', proname, proconfig::text, prosrc
-        FROM pg_proc WHERE pronamespace = %(schema)s::text::regnamespace
-        UNION ALL SELECT 'trigger', tgname, '', pg_get_triggerdef(t.oid)
-        FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid AND NOT t.tgisinternal
-        WHERE c.relnamespace = %(schema)s::text::regnamespace
-    """
-    connection.execute("SET search_path TO pg_catalog")
-    rows = connection.execute(questions, {"schema": schema}).fetchall()
-    return sorted(tuple(str(value).replace(schema, "here") for value in row) for row in rows)
 
 
 # ---------------------------------------------------------------------------------------------------- running
@@ -181,7 +147,7 @@ def test_only_missing_migrations_run(cursor: sqlite3.Cursor, monkeypatch: pytest
     monkeypatch.setattr(migrate, "migrations", lambda _: both)
 
     assert ["0002_pre_more", "0003_post_more"] == migrate.migrate(cursor, "sqlite", "a.db")
-    assert ("index", "i") in schema(cursor)
+    assert ("index", "i") in schemas.of_sqlite(cursor)
     assert [] == migrate.migrate(cursor, "sqlite", "a.db")
 
 
@@ -193,7 +159,7 @@ def test_a_migration_that_fails_leaves_no_trace(cursor: sqlite3.Cursor, monkeypa
     with pytest.raises(sqlite3.OperationalError, match="table more already exists"):
         migrate.migrate(cursor, "sqlite", "a.db")
 
-    assert {} == schema(cursor)
+    assert {} == schemas.of_sqlite(cursor)
     assert not cursor.connection.in_transaction
 
 
@@ -494,4 +460,4 @@ def test_no_migration_loses_its_last_statement(dialect: str):
         kept = "\n".join(_split(step.script))
         lost = step.script.removeprefix(kept)
 
-        assert "" == "".join(_bare(lost).split())
+        assert "" == "".join(schemas.bare(lost).split())
