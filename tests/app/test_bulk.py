@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -10,6 +11,7 @@ from redrive import App, Filter, observe
 from redrive.engine.bulk import BulkAction, BulkState
 from redrive.engine.lifecycle import State
 from redrive.errors import ConfigurationError
+from redrive.testing import VirtualClock
 
 
 @pytest.fixture
@@ -56,6 +58,26 @@ def test_operations_have_asynchronous_methods(three: App):
 
     assert [(1,)] == asyncio.run(run())
     assert [(1,)] == [each.ids for each in on.batches(2) if each.ids]
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_slow_operation_waits_by_the_clock_of_the_app(awaited: bool):
+    """With a virtual clock its rate takes no real time."""
+    clock = VirtualClock()
+    app = App("memory://", clock=clock)
+
+    @app.task
+    def later() -> None:
+        """Do nothing."""
+
+    later.options(delay="1h").enqueue_many([(), (), ()])
+    begun, on = clock.now(), app.operations
+    started = on.start(on.preview("cancel", Filter(task="later")), rate="1/1m")
+    ended = asyncio.run(on.afinish(started.id)) if awaited else on.finish(started.id)
+
+    assert (BulkState.DONE, 3) == (ended.state, ended.done)
+    assert timedelta(minutes=2) <= clock.now() - begun < timedelta(minutes=3)
+    app.close()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from redrive.app.payload import Signature
+from redrive.clock import Clock
 from redrive.engine.frozen import FrozenPolicy
 from redrive.policy import Policy
 from redrive.stores.query import Operation
@@ -56,6 +57,10 @@ class AppProtocol(Protocol):
     @property
     def actor(self) -> str:
         """The default actor for the audit log."""
+
+    @property
+    def clock(self) -> Clock | None:
+        """The injected clock; None in production."""
 
     def now(self) -> datetime | None:
         """Return the present instant of an injected clock."""

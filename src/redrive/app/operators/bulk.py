@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from redrive.app.arguments import checked_count, checked_filter
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
-from redrive.clock import SystemClock
+from redrive.clock import Clock, SystemClock
 from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, BulkState, scoped
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import Rate
@@ -161,6 +161,10 @@ class BulkOperations:
 
     # ------------------------------------------------------------------------------------------------ carrying out
 
+    @property
+    def _clock(self) -> Clock:
+        return self._app.clock or SystemClock()
+
     def finish(self, number: int) -> BulkOperation:
         """Carry out a bulk operation to its end, together with other processes, and return it.
 
@@ -169,14 +173,14 @@ class BulkOperations:
         """
         while (found := self.get(number)).state is BulkState.RUNNING:
             if run(self._app.store, self._carry_out(number)) is None:
-                SystemClock().sleep(_rest(found))
+                self._clock.sleep(_rest(found))
         return found
 
     async def afinish(self, number: int) -> BulkOperation:
         """Carry out a bulk operation to its end; see `finish`."""
         while (found := await self.aget(number)).state is BulkState.RUNNING:
             if await arun(self._app.store, self._carry_out(number)) is None:
-                await SystemClock().asleep(_rest(found))
+                await self._clock.asleep(_rest(found))
         return found
 
     async def aturn(self) -> float | None:
