@@ -16,7 +16,7 @@ from redrive import App
 from redrive.app.tasks.job import Job
 from redrive.clock import Clock, SystemClock
 from redrive.engine.lifecycle import FINAL
-from redrive.engine.outcome import Failed, Outcome
+from redrive.engine.outcome import Failed, Lost, Outcome
 from redrive.engine.records import Claim, Process
 from redrive.policy import Failure
 from redrive.runtime.executor import Executor
@@ -25,6 +25,7 @@ from redrive.runtime.supervision import Duty, Supervisor
 from redrive.runtime.threads import ThreadPool
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import leases, workers
+from redrive.stores.operations.leases import Ending
 
 LONG = timedelta(days=1000)
 """Lease of the worker in tests that are not about leases."""
@@ -126,6 +127,13 @@ def take(app: App, count: int = 1, *, worker: int | None = None, lease_for: time
     """Claim jobs for a worker that runs none."""
     holder = register(app, lease_for=lease_for) if worker is None else worker
     return app.store.run(leases.claim(holder, count, lease_for=lease_for, now=app.now())).claims
+
+
+def crash(app: App, times: int) -> None:
+    """Let the worker of all due jobs vanish this number of times."""
+    for _ in range(times):
+        lost = [Ending(claim, Lost("vanished"), 0.0) for claim in take(app, 100)]
+        app.store.run(leases.settle(lost, now=app.now()))
 
 
 def run_due(app: App, pool: ThreadPool | None = None) -> Outcome:

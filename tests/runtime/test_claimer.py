@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from redrive import App
-from redrive.engine.outcome import Lost, Succeeded
+from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Claim
 from redrive.engine.runs import RunState
 from redrive.errors import StoreBusy
@@ -20,7 +20,7 @@ from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending
 from redrive.stores.query import Operation, Query, Statements
 from redrive.testing import VirtualClock
-from tests.runtime.helpers import LONG, PATIENCE, Registered, register, repeat, take
+from tests.runtime.helpers import LONG, PATIENCE, Registered, crash, register, repeat, take
 
 
 class ClaimerFixture:
@@ -314,13 +314,6 @@ def test_a_worker_that_ends_when_no_job_is_due_has_looked_for_jobs_of_all_tasks(
 
 
 # ------------------------------------------------------------------------------------------------------------ suspects
-
-
-def crash(app: App, times: int) -> None:
-    """Let the worker of all due jobs vanish this number of times."""
-    for _ in range(times):
-        lost = [Ending(claim, Lost("vanished"), 0.0) for claim in take(app, 100)]
-        app.store.run(leases.settle(lost, now=app.now()))
 
 
 def test_after_one_crash_jobs_start_together(app: App):

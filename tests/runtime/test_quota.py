@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from redrive import App, Context
+from redrive import App, Context, Filter
 from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError, RetryAfter
 from redrive.runtime.worker import Worker
-from tests.runtime.helpers import PATIENCE, until, working
+from tests.runtime.helpers import PATIENCE, crash, until, working
 
 
 def run(app: App, **options: Any) -> None:
@@ -49,6 +49,27 @@ def test_a_worker_ends_when_no_job_is_due(request: pytest.FixtureRequest, kind: 
     run(app, until_empty=True, concurrency=3)
 
     assert (40, 0) == (app.jobs.stats().succeeded, app.jobs.stats().due)
+
+
+def test_a_worker_ends_after_the_suspects_that_waited_for_their_turn(filed: App):
+    """Jobs that were lost twice run one at a time; those that a worker has given back are due again in a moment."""
+
+    @filed.task
+    async def slow() -> None:
+        """Wait until the other suspects are to be claimed in half a second or later."""
+
+        def late() -> bool:
+            soon = filed.now() or SystemClock().now()
+            left = filed.jobs.select(Filter(state="ready"))
+            return all(each.scheduled_at > soon + timedelta(seconds=0.5) for each in left)
+
+        await until(late)
+
+    slow.enqueue_many([(), (), ()])
+    crash(filed, 2)
+    run(filed, until_empty=True)
+
+    assert (3, 0) == (filed.jobs.stats().succeeded, filed.jobs.stats().due)
 
 
 @pytest.mark.parametrize("order", ["strict", "key"])

@@ -154,6 +154,8 @@ class Claimer:
         # Instants of the monotonic clock: the next claim without cursors, and the next check of the schema.
         self._whole_at = float("-inf")
         self._fits_until = float("-inf")
+        # The same: when the suspects that this worker has given back are due again.
+        self._turn_at = float("-inf")
         self._ahead = 0
         self._is_poll = False
         #: Set when the first claim was answered, or has failed.
@@ -180,7 +182,7 @@ class Claimer:
             known = await self._claim(scope, whole=quiet and self._quota.until_empty) if scope.room > 0 else None
         finally:
             self.tried.set()
-        if quiet and self._quota.until_empty and self._empty:
+        if quiet and self._quota.until_empty and self._empty and self._clock.monotonic() >= self._turn_at:
             known = SCHEDULES
             if self._quota.scheduled():
                 if together is None or look is None or together.found_nothing(self._quota, look):
@@ -306,14 +308,15 @@ class Claimer:
             return claims
         why = "its worker was lost twice while it ran; it waits for its turn to run alone"
         turns = (min(number * SUSPECT_TURN, SUSPECT_DELAY) for number in range(1, len(spare) + 1))
-        outs = (Released(why, SUSPECT_DELAY if is_busy else turn) for turn in turns)
-        endings = [Ending(claim, out, 0.0) for claim, out in zip(spare, outs, strict=True)]
+        delays = [SUSPECT_DELAY if is_busy else turn for turn in turns]
+        endings = [Ending(claim, Released(why, delay), 0.0) for claim, delay in zip(spare, delays, strict=True)]
         try:
             settled = await self._app.store.arun(leases.settle(endings, now=self._app.now()))
         except StoreError:
             for claim in claims:
                 self._attempts.give_back(claim)
             return ()
+        self._turn_at = self._clock.monotonic() + max(delays).total_seconds()
         emit_settled(endings, settled)
         return [claim for claim in claims if claim not in spare]
 
