@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import importlib
 import itertools
@@ -32,6 +33,7 @@ from redrive import (
 )
 from redrive.errors import CatchDefinitionError, ConfigurationError, PolicySyntaxError
 from redrive.testing import Drained, VirtualClock, adrain, drain
+from tests import postgres
 
 JITTERED = Policy(attempts=2, backoff=Backoff.constant("1m"), jitter="full")
 """One retry, after at most a minute."""
@@ -497,3 +499,60 @@ def test_an_interrupted_drain_gives_back(app: App):
         asyncio.run(test())
 
     assert ("ready", 0, ()) == (app.job(1).state, app.job(1).record.attempt, app.workers.select())
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+def test_time_stands_while_the_functions_of_branches_run(store: str, tmp_path: Path):
+    """Branches that sleep end at their times although others work meanwhile, so that all are done within these."""
+    (tmp_path / "parcel").write_text("42")
+
+    async def read(number: int) -> int:
+        loop = asyncio.get_running_loop()
+        for _ in range(10):
+            number += int(await loop.run_in_executor(None, (tmp_path / "parcel").read_text)) - 42
+        return number
+
+    def read_here(number: int) -> int:
+        return number + int((tmp_path / "parcel").read_text()) - 42
+
+    urls = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/jobs.db"}
+    with postgres.lent() if store == "postgres" else contextlib.nullcontext(urls[store]) as url:
+        app = App(url, clock=VirtualClock())
+
+        @app.workflow()
+        async def ships(flow: Flow) -> list[int]:
+            async def branch(number: int) -> int:
+                if number % 3 == 0:
+                    await flow.sleep("10s")
+                return await flow.step(read if number % 2 else read_here, number)
+
+            return await flow.gather(*map(branch, range(60)))
+
+        run = ships.start()
+        drained = drain(app, within="10s")
+
+        assert list(range(60)) == run.result("2s")
+        assert (timedelta(seconds=10), None) == (drained.took, drained.next_due_at)
+        app.close()
+
+
+def test_time_passes_for_a_step_that_waits_for_another_branch(app: App):
+    """It would wait for ever otherwise."""
+    arrived = asyncio.Event()
+
+    async def wait() -> str:
+        await arrived.wait()
+        return "seen"
+
+    @app.workflow()
+    async def ships(flow: Flow) -> list[str | None]:
+        async def arrive() -> None:
+            await flow.sleep("1h")
+            arrived.set()
+
+        return await flow.gather(flow.step(wait), arrive())
+
+    run = ships.start()
+    drained = drain(app)
+
+    assert (["seen", None], timedelta(hours=1)) == (run.result("2s"), drained.took)

@@ -73,6 +73,10 @@ def drain(
 ) -> Drained:
     """Run all jobs until none is left.
 
+    Virtual time passes only while all that is left waits for it. It stands while the function of a job or of a step
+    runs, whatever that takes in real time. A branch of a workflow whose step waits for another branch is the exception:
+    if no branch has gone on for a second, the clock advances to the end of the next wait.
+
     Args:
         app: an App inside `using_app`, or one made with ``clock=VirtualClock()``.
         within: the largest virtual time to pass; without it, go on to the end. Crons and planned refreshes need it,

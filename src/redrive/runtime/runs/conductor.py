@@ -195,7 +195,13 @@ class Conductor:
         ends = {"lost": self._lose, "finished": self._finished}
         self.writes: Writes = Writes(claim, workflow, state, recorder, now=now, flags=self._take, **ends)
         self.waits: Waits = Waits(
-            self.branches, self.writes, parked=self._parked, refresh=self._refresh, now=now, asleep=asleep
+            self.branches,
+            self.writes,
+            parked=self._parked,
+            refresh=self._refresh,
+            now=now,
+            asleep=asleep,
+            is_virtual=app.clock is not None,
         )
         self._marks = {row.path.removeprefix(f"{CANCEL_MARK} ") for row in state.steps if row.kind is StepKind.CANCEL}
         self._cancel_seen = bool(self._marks)

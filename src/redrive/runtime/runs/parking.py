@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, Protocol
 
+from redrive.clock import SystemClock
 from redrive.engine.outcome import Outcome, Parked
 from redrive.engine.runs import FAR, StepKind, StepRecord
 from redrive.engine.steps import StepEnd
@@ -29,6 +30,9 @@ from redrive.runtime.runs.writes import Writes
 
 # Seconds between two polls for signals, while a branch waits for one and another branch works.
 _LOOK = 0.5
+
+# Seconds for which a virtual clock stands while a branch works and nothing begins or ends, and those between two looks.
+_PATIENCE, _SHORT = 1.0, 0.02
 
 
 class NamedCalls(Protocol):
@@ -58,6 +62,7 @@ class Waits:
         refresh: reads what has arrived for the run, and wakes its waits if something has.
         now: returns the present instant of the store's clock, or an earlier one.
         asleep: waits for so many seconds.
+        is_virtual: True if that does not wait, but advances a clock.
 
     Attributes:
         end: how the pass ends, from the beginning of the teardown on.
@@ -73,9 +78,10 @@ class Waits:
         refresh: Callable[[], Coroutine[Any, Any, None]],
         now: Callable[[], datetime],
         asleep: Callable[[float], Coroutine[Any, Any, None]],
+        is_virtual: bool,
     ) -> None:
         self._branches, self._writes, self._parked, self._refresh = branches, writes, parked, refresh
-        self._now, self._asleep = now, asleep
+        self._now, self._asleep, self._is_virtual = now, asleep, is_virtual
         self._loop = asyncio.get_running_loop()
         self.end: Outcome | None = None
         self.interrupt: FlowInterrupt | None = None
@@ -237,12 +243,41 @@ class Waits:
                 return
             now = self._now()
             due = min((wait.due_at for wait in waits if wait.due_at is not None), default=None)
-            left = _LOOK if due is None else min(max((due - now).total_seconds(), 0.0), _LOOK)
-            self._sleeps = True
-            await self._asleep(left)
-            self._sleeps = False
+            left = None if due is None else max((due - now).total_seconds(), 0.0)
+            if not (self._is_virtual and left != 0.0 and await self._goes_on(left)):
+                self._sleeps = True
+                await self._asleep(_LOOK if left is None else min(left, _LOOK))
+                self._sleeps = False
             await self._refresh()
             now = self._now()
             for wait in waits:
                 if wait.due_at is not None and wait.due_at <= now:
                     wait.wake()
+
+    # A step that works for an instant must not find that the next due time has come. One that waits for another branch
+    # would wait for ever if the time stood still.
+    async def _goes_on(self, left: float | None) -> bool:
+        """Wait a while, with a virtual clock, for what a branch does; return True if time must not pass now."""
+        before, until = self._progress(), SystemClock.monotonic() + _PATIENCE
+        while self.end is None and not self._all_wait():
+            if left is not None and SystemClock.monotonic() >= until:
+                await self._asleep(left)
+                return True
+            self._sleeps = True
+            await SystemClock().asleep(_SHORT)
+            self._sleeps = False
+            if self._progress() != before:
+                return True
+            await self._refresh()
+        return False
+
+    def _progress(self) -> list[tuple[str, int, BranchWait | None]]:
+        return [(branch.path, branch.position, branch.wait) for branch in self._branches]
+
+    def _all_wait(self) -> bool:
+        """Return True if no function of a step runs, no row is being written, and no wait has ended."""
+        if self._writes.unfinished or self._helpers:
+            return False
+        if any(branch.wait is not None and branch.wait.woken.done() for branch in self._branches):
+            return False
+        return all(branch.is_idle for branch in self._branches) if self.keyed is None else self.keyed.all_wait()
