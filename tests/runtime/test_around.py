@@ -316,8 +316,8 @@ def test_it_wraps_steps_of_a_sync_body_and_of_a_transaction(app: App):
 
 
 @pytest.mark.parametrize("app", ["sqlite", "postgres"], indirect=True)
-def test_a_transaction_has_the_number_of_the_attempt_of_its_run(app: App):
-    """It has no tries of its own: when it fails, the run is retried. A wait of the run is no attempt."""
+def test_a_transaction_has_the_number_of_its_try(app: App):
+    """It is tried again like each step of its workflow."""
     numbers: list[int] = []
 
     @app.around
@@ -329,7 +329,7 @@ def test_a_transaction_has_the_number_of_the_attempt_of_its_run(app: App):
         if len(numbers) < 3:
             raise ConnectionError
 
-    @app.workflow(name="order", retry="5 1s")
+    @app.workflow(name="order", steps="5 1s")
     async def order(flow: Flow) -> None:
         await flow.sleep("1d")
         await flow.transaction(write)

@@ -29,7 +29,7 @@ from redrive.engine.outcome import Held
 from redrive.engine.records import Claim
 from redrive.engine.replay import describe_run, shown
 from redrive.engine.runs import RunFlags, RunRecord, RunState, SignalRecord, StepKind, StepRecord
-from redrive.engine.steps import StepEnd, StepMark
+from redrive.engine.steps import NewStep, StepEnd, StepMark
 from redrive.errors import BranchDropped, ConfigurationError, NonDeterminism
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.runs.attempt import new_conductor
@@ -190,8 +190,11 @@ class _NoRecorder:
     async def start_child(self, run: RunRecord, path: str, call: ChildCall) -> StepRecord:  # noqa: ARG002 - as above
         raise BranchDropped
 
-    async def transacted(self, path: str, call: StepCall, seq: int | None) -> StepRecord:  # noqa: ARG002 - as above
+    async def transacted(self, end: NewStep, call: StepCall) -> StepRecord:  # noqa: ARG002 - as above
         raise BranchDropped
+
+    async def recorded(self, path: str) -> StepRecord | None:  # noqa: ARG002 - as above
+        return None
 
 
 def _conductor(app: App, code: Workflow[Any, Any, Any], history: RunHistory) -> Conductor:

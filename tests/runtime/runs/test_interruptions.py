@@ -257,7 +257,8 @@ def test_a_shield_keeps_a_cancellation_from_a_step(app: App, stage: Stage):
 
 @pytest.mark.parametrize("app", ["postgres"], indirect=True)
 @pytest.mark.parametrize("what", ["cancel", "pause"])
-def test_an_interrupted_transaction_is_rolled_back(app: App, stage: Stage, what: str):
+@pytest.mark.parametrize("place", ["body", "branch"])
+def test_an_interrupted_transaction_is_rolled_back(app: App, stage: Stage, what: str, place: str):
     """What the function has written is not kept; after a pause it writes it once."""
 
     async def writes(connection: Any) -> None:
@@ -266,7 +267,10 @@ def test_an_interrupted_transaction_is_rolled_back(app: App, stage: Stage, what:
 
     @app.workflow()
     async def body(flow: Flow) -> None:
-        await flow.transaction(writes)
+        if place == "body":
+            await flow.transaction(writes)
+        else:
+            await flow.gather(flow.transaction(writes), flow.step(stage.first))
 
     on(app, "CREATE TABLE receipts (number integer)")
 

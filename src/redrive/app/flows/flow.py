@@ -401,7 +401,8 @@ class Flow(FlowBase):
         """Call a function with a connection to the database of the app, and commit its writes and the record together.
 
         The effect of such a step takes place exactly once. If the database has ended the transaction without its
-        effect, as by a deadlock or because its server goes, the function is called again.
+        effect, as by a deadlock or because its server goes, the function is called again. If the function raises, its
+        writes are rolled back, and the step has failed: it is tried again as ``@app.workflow(steps=...)`` says.
 
         Args:
             function: takes the driver's own connection first (a `sqlite3.Connection` on SQLite), in a transaction that

@@ -229,8 +229,10 @@ def call_coroutine(
     """Await the function of a step; raise `StepInterrupted` if it was interrupted and has not returned."""
     branch = CURRENT.get()
     assert branch is not None  # a branch calls its steps
-    assert branch.task is not None  # in the task that awaits this call
-    step = branch.step = RunningStep(branch.task, repeatable=repeatable)
+    # That of the branch, or one that goes on when the branch is dropped.
+    task = asyncio.current_task()
+    assert task is not None
+    step = branch.step = RunningStep(task, repeatable=repeatable)
     try:
         value = yield from _drive(name, function)
     except BaseException as error:

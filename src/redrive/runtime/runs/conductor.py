@@ -24,7 +24,7 @@ from datetime import datetime
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 from redrive.app.app import App
-from redrive.app.flows.calls import StepCall, StepFunction, Undo
+from redrive.app.flows.calls import StepFunction, Undo
 from redrive.app.flows.flow_call import ConductorProtocol, FlowCall
 from redrive.app.flows.workflow import Workflow
 from redrive.app.loading import REFUSAL
@@ -49,7 +49,6 @@ from redrive.runtime.runs.branches import (
     CURRENT,
     Branch,
     RunningStep,
-    StepInterrupted,
 )
 from redrive.runtime.runs.keyed import Keyed, Patience
 from redrive.runtime.runs.parking import Waits
@@ -57,7 +56,7 @@ from redrive.runtime.runs.receipts import Inbox, Receipts
 from redrive.runtime.runs.recorded import RecordedErrors
 from redrive.runtime.runs.recorder import Recorder
 from redrive.runtime.runs.refused import BodyRefusal
-from redrive.runtime.runs.writes import Ended, Writes
+from redrive.runtime.runs.writes import Writes
 from redrive.stores.operations.runs.steps import Arrivals
 from redrive.stores.operations.workers import Asked
 
@@ -400,16 +399,6 @@ class Conductor:
         self.writes.rows.check_room()
         if has_effect and branch.held:
             await self.writes.flush(branch)
-
-    async def transact(self, branch: Branch, path: str, call: StepCall, ended: Ended | None) -> StepRecord:
-        """Call the function of a step with a connection, and write its row in the same transaction."""
-        while True:
-            await self.edge(branch, path, has_effect=True)
-            with contextlib.suppress(StepInterrupted):
-                work = self.writes.transact(branch, path, call, ended)
-                row = await (work if branch.parent is None else self.writes.finish(work))
-                branch.reached(row.at)
-                return row
 
     # ---------------------------------------------------------------- what operators ask for
 

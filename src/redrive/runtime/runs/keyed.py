@@ -233,7 +233,7 @@ class Keyed:
                 await turn
         finally:
             self._ready.pop(path, None)
-            self._release(path)
+            self.release(path)
             self._since = self._loop.time()
             if self._pending or len(self._open) > 1 or not self._caught_up:
                 self._stir()
@@ -243,7 +243,7 @@ class Keyed:
         if is_a(error, Parking):
             raise asyncio.CancelledError("the run is parked") from None
         if is_a(error, asyncio.CancelledError) or (is_a(error, FlowInterrupt) and not is_a(error, CancelRequested)):
-            self._release(next_path(branch.path, branch.position))
+            self.release(next_path(branch.path, branch.position))
         else:
             await self.turn(branch)
 
@@ -253,7 +253,7 @@ class Keyed:
             heapq.heappop(self._heap)
         return self._heap[0][1] if self._heap else None
 
-    def _release(self, path: str) -> None:
+    def release(self, path: str) -> None:
         """Take an end out of the order."""
         if self._pending.pop(path, None) is not None:
             self._recorded.discard(path)
@@ -262,7 +262,7 @@ class Keyed:
     def leave_out(self, paths: Iterable[str]) -> None:
         """Take the ends of a branch out of the order: what it does has no effect on the body."""
         for path in paths:
-            self._release(path)
+            self.release(path)
 
     def _wake(self) -> None:
         """Let the next end go on, if the body rests."""
@@ -337,7 +337,7 @@ class Keyed:
         path = next_path(branch.path, branch.position)
         row = self._known.get(path)
         branch.drop()
-        self._release(path)
+        self.release(path)
         kind, ref = _kind(asked), branch.ref or (None if row is None else row.ref)
         if kind is StepKind.CALL and ref is None:
             # Its start goes on, and notes that the call was dropped.

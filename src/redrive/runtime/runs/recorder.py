@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import copy_context
 from typing import Any, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from redrive.app.app import App
 from redrive.app.flows.calls import ChildCall, StepCall
 from redrive.clock import Clock
@@ -67,8 +69,18 @@ class Recorder(Protocol):
     async def start_child(self, run: RunRecord, path: str, call: ChildCall) -> StepRecord:
         """Start a child run and write the row of its call in one transaction."""
 
-    async def transacted(self, path: str, call: StepCall, seq: int | None) -> StepRecord:
-        """Call the function of a step with a connection, and commit its writes with the row."""
+    async def transacted(self, end: NewStep, call: StepCall) -> StepRecord | Exception:
+        """Call the function of a step with a connection, and commit its writes with the row.
+
+        Return the error of a function that has failed; what it has written is rolled back.
+        """
+
+    async def recorded(self, path: str) -> StepRecord | None:
+        """Read the row of a step."""
+
+
+class _RecordedBefore(Exception):
+    """A row stands where a transaction was to write one: what it has written must not be committed."""
 
 
 class StoreRecorder:
@@ -160,41 +172,45 @@ class StoreRecorder:
 
     # ---------------------------------------------------------------- steps in the user's transaction
 
-    async def transacted(self, path: str, call: StepCall, seq: int | None) -> StepRecord:
+    # A commit without a known end is a failed try for the caller. The row of that decides: it is written after the end
+    # of the transaction, and not in the place of another row.
+    async def transacted(self, end: NewStep, call: StepCall) -> StepRecord | Exception:
         """Call the function of a step with a connection, and commit its writes with the row.
 
-        If the reply to the commit was lost, the row shows if it took effect. A transaction that another one has ended,
-        by a deadlock or a lock that it holds for long, or whose server has gone, has changed nothing, and is repeated.
-        Every other error of the function is raised as it is.
+        If the reply to the commit was lost, the row shows if it took effect; raise `StoreOutcomeUnknown` if it does
+        not. A transaction that another one has ended, by a deadlock or a lock that it holds for long, or whose server
+        has gone, has changed nothing, and is repeated. Every other error of the function is returned as it is.
         """
         tries = 0
         while True:
             try:
-                row = await self._tried(path, call, seq)
+                row = await self._tried(end, call)
             except (StoreBusy, StoreFull, StoreUnreachable):
                 tries += 1
                 await self._clock.asleep(rest(tries))
                 continue
-            except StoreOutcomeUnknown:
-                found = await self._stored(lambda: calls.recorded(self._claim.id, path))
+            except (StoreOutcomeUnknown, _RecordedBefore):
+                found = await self.recorded(end.path)
                 if found is None or found.lease_id != self._claim.lease_id:
                     raise
                 row = found
-            if isinstance(row, Exception):
-                raise row
-            return self._seen(row)
+            return row if isinstance(row, Exception) else self._seen(row)
 
-    async def _tried(self, path: str, call: StepCall, seq: int | None) -> StepRecord | Exception:
+    async def recorded(self, path: str) -> StepRecord | None:
+        """Read the row of a step."""
+        return await self._stored(lambda: calls.recorded(self._claim.id, path))
+
+    async def _tried(self, end: NewStep, call: StepCall) -> StepRecord | Exception:
         if inspect.iscoroutinefunction(call.step.function):
-            return await self._transacted(path, call, seq)
+            return await self._transacted(end, call)
         if self._in_thread is None:
-            return outside_loop(lambda: self._transacted_here(path, call, seq))
-        row: StepRecord | Exception = await self._in_thread(lambda: self._transacted_here(path, call, seq))
+            return outside_loop(lambda: self._transacted_here(end, call))
+        row: StepRecord | Exception = await self._in_thread(lambda: self._transacted_here(end, call))
         return row
 
     # Returned, and not raised, is what the function raised in a transaction that stands, whatever the error: it may be
     # that of another store.
-    async def _transacted(self, path: str, call: StepCall, seq: int | None) -> StepRecord | Exception:
+    async def _transacted(self, end: NewStep, call: StepCall) -> StepRecord | Exception:
         loan = await self._app.store.abegin()
         try:
             function = functools.partial(call.step.function, loan.connection, *call.args, **call.kwargs)
@@ -203,19 +219,19 @@ class StoreRecorder:
                 value = await call_coroutine(True, call.step.name, function)  # noqa: FBT003 - may be called again
             except Exception as error:
                 with _unless_unreachable():
-                    await loan.run(self._look(path))
+                    await loan.run(self._look(end.path))
                     await loan.rollback()
                     return error
                 _check_not_rolled_back(error)
                 raise
-            row = self._checked(await loan.run(self._operation(path, call, value, seq)))
+            row = self._checked(await loan.run(self._operation(end, call, value)))
         except BaseException:
             await loan.rollback()
             raise
         await loan.commit()
         return row
 
-    def _transacted_here(self, path: str, call: StepCall, seq: int | None) -> StepRecord | Exception:
+    def _transacted_here(self, end: NewStep, call: StepCall) -> StepRecord | Exception:
         loan = self._app.store.begin()
         token = IN_STEP.set(call.step.name)
         try:
@@ -224,12 +240,12 @@ class StoreRecorder:
                 value = copy_context().run(call.step.function, loan.connection, *call.args, **call.kwargs)
             except Exception as error:
                 with _unless_unreachable():
-                    loan.run(self._look(path))
+                    loan.run(self._look(end.path))
                     loan.rollback()
                     return error
                 _check_not_rolled_back(error)
                 raise
-            row = self._checked(loan.run(self._operation(path, call, value, seq)))
+            row = self._checked(loan.run(self._operation(end, call, value)))
         except BaseException:
             loan.rollback()
             raise
@@ -244,14 +260,15 @@ class StoreRecorder:
         return calls.recorded(self._claim.id, path)
 
     # The transaction has called a function by then: it waits for an operator who has locked the run, and goes on.
-    def _operation(self, path: str, call: StepCall, value: object, seq: int | None) -> Operation[StepsWritten]:
+    def _operation(self, end: NewStep, call: StepCall, value: object) -> Operation[StepsWritten]:
         raw = call.step.returns.check(value)
         check_size(f"step {call.step.name}", raw, self._app.max_payload)
-        end = NewStep(path, StepKind.STEP, call.step.name, tries=1, digest=call.digest, result=raw, seq=seq)
-        batch = StepBatch(self._claim.id, self._claim.lease_id, (end,), before=self.before)
+        batch = StepBatch(self._claim.id, self._claim.lease_id, (replace(end, result=raw),), before=self.before)
         return steps.record_behind(batch, now=self._app.now())
 
     def _checked(self, answer: StepsWritten) -> StepRecord:
         if answer.answer is not StepsAnswer.WRITTEN:
             raise self._lost(answer.answer)
+        if answer.flags is None:
+            raise _RecordedBefore
         return answer.steps[0]

@@ -174,10 +174,12 @@ class PendingRows:
         self._grew(1)
         return row
 
-    async def transact(self, path: str, call: StepCall, seq: int | None) -> StepRecord:
+    async def transact(self, end: NewStep, call: StepCall) -> StepRecord:
         """Call the function of a step with a connection, and write its row in the same transaction."""
         await self.flush()
-        row = await self._fenced(self._recorder.transacted(path, call, seq))
+        row = await self._fenced(self._recorder.transacted(end, call))
+        if isinstance(row, Exception):
+            raise row
         self._grew(1)
         return row
 

@@ -26,9 +26,9 @@ from redrive.engine.lease import THREAD_GRACE, limit_of
 from redrive.engine.outcome import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded
 from redrive.engine.records import Claim
 from redrive.engine.replay import StepRequest
-from redrive.engine.runs import StepError, StepKind, StepOutcome, StepRecord, check_size
+from redrive.engine.runs import StepError, StepHistory, StepKind, StepOutcome, StepRecord, check_size
 from redrive.engine.steps import FailedTry, NewStep, StepEnd
-from redrive.errors import BranchDropped, ConfigurationError, FlowInterrupt, PayloadError, ResultTooLarge
+from redrive.errors import BranchDropped, ConfigurationError, FlowInterrupt, LeaseLost, PayloadError, ResultTooLarge
 from redrive.errors.foreign import is_a
 from redrive.policy import Policy
 from redrive.retrying.cancellation import latest_cancellation
@@ -62,10 +62,7 @@ async def run_step(conductor: Conductor, branch: Branch, call: StepCall) -> Any:
     if conductor.keyed is not None:
         await conductor.ready(branch, answer)
     if row is None or row.outcome is StepOutcome.WAITING:
-        if call.transacted:
-            row = await conductor.transact(branch, answer.path, _hooked(conductor, call), ended)
-        else:
-            row = await _tries(conductor, branch, answer.path, call, policy, ended).run(row)
+        row = await _tries(conductor, branch, answer.path, call, policy, ended).run(row)
     if row.outcome is StepOutcome.FAILED:
         raise conductor.errors.of(row)
     return step.returns.read(row.result)
@@ -90,6 +87,10 @@ def _tries(  # noqa: PLR0917 - what identifies a row
     tries = Tries(conductor, branch, path, StepKind.STEP, step.name, policy)
     tries.call, tries.ended = call, ended
     called = tries.within(step.function) if conductor.app.hooks.around else step.function
+    if call.transacted:
+        tries.call = structs.replace(call, step=structs.replace(step, function=called))
+        tries.function = tries.transact
+        return tries
     function = functools.partial(called, *call.args, **call.kwargs)
     if _is_coroutine_function(step.function):
         # Hot path: a partial with arguments by keyword copies them at each call.
@@ -100,15 +101,6 @@ def _tries(  # noqa: PLR0917 - what identifies a row
             tries.thread = _Thread()
         tries.function = functools.partial(call_function, conductor, step.name, function, tries.thread)
     return tries
-
-
-def _hooked(conductor: Conductor, call: StepCall) -> StepCall:
-    """Return a step with a transaction, with the middleware of the app around its function."""
-    hooks, step = conductor.app.hooks.around, call.step
-    if not hooks:
-        return call
-    function = within(hooks, step.function, lambda: _execution(conductor, step.name, call, conductor.claim.attempt))
-    return structs.replace(call, step=structs.replace(step, function=function))
 
 
 def _execution(conductor: Conductor, name: str, call: StepCall | None, number: int) -> Execution:
@@ -189,7 +181,10 @@ class Tries:
     is_whole = False
     # What the function has returned after its time limit, as JSON.
     _late: bytes | None = None
+    # The row that was committed with what the function has written.
+    _committed: StepRecord | None = None
     _number = 1
+    _history: StepHistory | None = None
     _error: BaseException | None = None
     _value: Any = None
 
@@ -209,6 +204,14 @@ class Tries:
         made = lambda: _execution(conductor, self._name, self.call, self._number)  # noqa: E731
         return within(conductor.app.hooks.around, function, made)
 
+    async def transact(self) -> None:
+        """Call the function with a connection, and commit what it writes with the row of the step."""
+        writes, call = self._conductor.writes, self.call
+        assert call is not None  # an undo has no transaction
+        end = NewStep(self._path, self._kind, self._name, tries=self._number, digest=call.digest, history=self._history)
+        work = writes.transact(self._branch, end, call)
+        self._committed = await (work if self._branch.parent is None else writes.finish(work))
+
     async def run(self, row: StepRecord | None) -> StepRecord:
         """Call the function until it has succeeded or failed for good, and return the row, which is written."""
         conductor, branch = self._conductor, self._branch
@@ -224,6 +227,7 @@ class Tries:
                     end, final = await conductor.writes.finish(self._whole(row))
                 else:
                     end = await self._once(row)
+                    final = self._committed
             except StepInterrupted:
                 # The edge of the step delivers the cancellation, or waits for the end of the pause.
                 continue
@@ -233,15 +237,25 @@ class Tries:
             expected = conductor.writes.expected(end)
             if isinstance(end, FailedTry) and self._policy.has_functions:
                 self._report(end, expected)
-            if not expected.is_final and expected.due_at is not None and expected.due_at > conductor.now_at():
-                # The row is written with the parking of the run.
-                row = await conductor.waits.wait_with(branch, end, self._why(expected))
-            else:
-                row = await conductor.writes.record_for(branch, end, self.ended)
+            row = await self._written(end, expected)
             if isinstance(end, NewStep) and not row.is_final:
                 # A row that waits keeps its due time if the step asks again for more time under the same lease.
                 row = structs.replace(row, due_at=expected.due_at)
         branch.reached(row.at)
+        return row
+
+    async def _written(self, end: StepEnd, expected: StepRecord) -> StepRecord:
+        """Write the row of a try that has not succeeded, with the parking of the run if another one follows later."""
+        conductor, branch = self._conductor, self._branch
+        if conductor.keyed is not None and not expected.is_final:
+            conductor.keyed.release(self._path)
+        if not expected.is_final and expected.due_at is not None and expected.due_at > conductor.now_at():
+            row = await conductor.waits.wait_with(branch, end, self._why(expected))
+        else:
+            row = await conductor.writes.record_for(branch, end, self.ended)
+        if row.outcome is StepOutcome.OK:
+            # A transaction that took effect although its time limit had passed, or the reply to its commit was lost.
+            row = await conductor.recorder.recorded(self._path) or row
         return row
 
     async def _whole(self, row: StepRecord | None) -> tuple[StepEnd, StepRecord | None]:
@@ -258,7 +272,7 @@ class Tries:
         """Call the function once, and return the row to be written."""
         began = monotonic()
         if row is not None:
-            self._number = row.tries + 1
+            self._number, self._history = row.tries + 1, row.history
         if self._policy.breaker is None and not self._policy.has_functions:
             outcome = await self._call(None)
         else:
@@ -357,6 +371,8 @@ class Tries:
         """
         if is_a(error, FlowInterrupt if self._kind is StepKind.UNDO else _ENDS):
             return True
+        if is_a(error, LeaseLost):
+            self._conductor.writes.check_lost()
         task = self._branch.task
         if not is_a(error, asyncio.CancelledError) or task is None or task.cancelling() <= before:
             return False
@@ -366,7 +382,7 @@ class Tries:
 
     async def _admits(self, claim: Claim, value: object) -> Outcome:
         """Return how a try has ended whose function has returned, which its policy may take for a failure."""
-        if self.call is not None and claim.policy.has_functions:
+        if self.call is not None and self._committed is None and claim.policy.has_functions:
             rejected = await self._conductor.functions.rejection(claim, {}, value)
             if rejected is not None:
                 self._value = value
@@ -393,7 +409,7 @@ class Tries:
         return None
 
     def _result(self, value: object) -> Outcome:
-        if self.call is None:
+        if self.call is None or self._committed is not None:
             return Succeeded()
         # The function has done its work, so another try is of no use if its result cannot be stored.
         try:

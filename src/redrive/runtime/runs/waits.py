@@ -8,11 +8,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from redrive.app.flows.calls import ChildCall, SleepCall, WaitCall, read_value
+from redrive.app.flows.run_errors import stored
+from redrive.app.tasks.failures import failed
 from redrive.engine.lifecycle import State
 from redrive.engine.replay import StepRequest, shown
 from redrive.engine.runs import StepError, StepKind, StepOutcome, StepRecord
 from redrive.engine.steps import NewStep, StepEnd
-from redrive.errors import ChildFailed, TaskDefinitionError, TimedOut
+from redrive.errors import ChildFailed, LeaseLost, StoreError, TaskDefinitionError, TimedOut
 from redrive.policy import format_duration
 from redrive.runtime.runs.branches import Branch
 from redrive.runtime.runs.conductor import Conductor
@@ -158,18 +160,31 @@ async def call_child(conductor: Conductor, branch: Branch, call: ChildCall) -> A
     row = answer.row
     await conductor.ready(branch, answer)
     if row is None:
-        if conductor.app.find(name) is None:
-            raise TaskDefinitionError(
-                f"flow.call(): {name!r} is a workflow of another app, and a run calls those of its own app: "
-                "start it in a step, with an id"
-            )
         await conductor.edge(branch, answer.path, has_effect=True)
-        row = await conductor.writes.start_child(branch, answer.path, call)
+        row = await _started(conductor, branch, answer.path, call)
     if not row.is_final:
         row = await _ended(conductor, branch, row)
     if row.outcome is StepOutcome.FAILED:
         raise conductor.errors.of(row)
     return call.workflow.returns.read(row.result)
+
+
+async def _started(conductor: Conductor, branch: Branch, path: str, call: ChildCall) -> StepRecord:
+    """Start a child run, and return the row of its call; a child that cannot be started has failed."""
+    name = call.workflow.name
+    try:
+        if conductor.app.find(name) is None:
+            raise TaskDefinitionError(  # noqa: TRY301 - recorded like the errors of the start
+                f"flow.call(): {name!r} is a workflow of another app, and a run calls those of its own app: "
+                "start it in a step, with an id"
+            )
+        return await conductor.writes.start_child(branch, path, call)
+    except (LeaseLost, StoreError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a hook of the application may raise anything
+        why = stored(failed(error), error)
+    made = NewStep(path, StepKind.CALL, name, StepOutcome.FAILED, digest=call.digest, error=why)
+    return await conductor.writes.record_for(branch, made)
 
 
 async def _ended(conductor: Conductor, branch: Branch, row: StepRecord) -> StepRecord:

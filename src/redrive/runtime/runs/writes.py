@@ -16,6 +16,8 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
+from msgspec.structs import replace
+
 from redrive.app.flows.calls import ChildCall, StepCall
 from redrive.app.flows.workflow import Workflow
 from redrive.engine.records import Claim
@@ -153,16 +155,12 @@ class Writes:
             self.rows.drop(NewStep(row.path, row.kind, row.name, StepOutcome.DROPPED, digest=row.digest, ref=row.ref))
         return row
 
-    async def transact(self, branch: Branch, path: str, call: StepCall, ended: Ended | None) -> StepRecord:
+    async def transact(self, branch: Branch, end: NewStep, call: StepCall) -> StepRecord:
         """Call the function of a step with a connection, and write its row in the same transaction."""
-        seq = None
         if self.number is not None:
             # Other ends wait for this one: the function ends in a thread, perhaps, and its row is written there.
-            seq = self.number(branch, NewStep(path, StepKind.STEP, call.step.name)).seq
-        row = await self.rows.transact(path, call, seq)
-        if ended is not None:
-            ended(row)
-        return row
+            end = replace(end, seq=self.number(branch, end).seq)
+        return await self.rows.transact(end, call)
 
     async def finish(self, work: Coroutine[Any, Any, R]) -> R:
         """Do work that goes on when its branch is dropped: the pass ends, or parks, after it."""

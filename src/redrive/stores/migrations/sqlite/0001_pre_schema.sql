@@ -780,7 +780,7 @@ CREATE TABLE redrive_steps (
     CHECK (outcome <> 'timed_out' OR kind IN ('wait', 'event', 'call')),
     CHECK (kind <> 'sleep' OR due_at IS NOT NULL OR outcome = 'dropped'),
     CHECK (outcome <> 'dropped' OR (seq IS NULL AND kind IN ('step', 'sleep', 'wait', 'event', 'call'))),
-    CHECK (kind <> 'call' OR ref IS NOT NULL)
+    CHECK (kind <> 'call' OR ref IS NOT NULL OR outcome = 'failed') -- a child that could not be started
 ) STRICT, WITHOUT ROWID;
 
 -- Steps that wait for their next try, by its time.
