@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from redrive import App, Batch, Context, EnqueueRequest, Filter, Flow, Tasks, observe
-from redrive.errors import ConfigurationError, PayloadError
+from redrive.errors import ConfigurationError, PayloadError, StoreBusy
 from redrive.testing import VirtualClock, drain
 
 
@@ -233,6 +236,66 @@ def test_a_batch_is_enqueued_once(app: App, is_async: bool):
     drain(app)
 
     assert ("May: 1 dead", 6) == (seen[-1], len(seen))
+
+
+@pytest.mark.parametrize("place", ["outside", "handler"])
+def test_of_two_enqueues_at_once_one_is_refused(app: App, place: str):
+    """As of two in sequence: the first one is on its way to the database."""
+    seen: list[str] = []
+    batch, report = filled(app, seen)
+    errors: list[object] = []
+
+    async def both() -> None:
+        ends = await asyncio.gather(
+            batch.aenqueue(report, "May"), batch.aenqueue(report, "May"), return_exceptions=True
+        )
+        errors.extend(each for each in ends if isinstance(each, BaseException))
+
+    if place == "outside":
+        asyncio.run(both())
+    else:
+        app.task(both, name="begin").enqueue()
+    drain(app)
+
+    assert [ConfigurationError] == [type(each) for each in errors]
+    assert "was enqueued before" in str(errors[0])
+    assert ("May: 1 dead", 6) == (seen[-1], len(seen))
+
+
+def test_of_enqueues_in_threads_one_passes(app: App):
+    """The others are refused, whichever is the first."""
+    seen: list[str] = []
+    batch, report = filled(app, seen)
+    barrier = threading.Barrier(4)
+
+    def enqueue(_: int) -> str:
+        barrier.wait()
+        try:
+            batch.enqueue(report, "May")
+        except ConfigurationError as error:
+            return str(error)
+        return "enqueued"
+
+    with ThreadPoolExecutor(4) as pool:
+        ends = sorted(pool.map(enqueue, range(4)), key=len)
+    drain(app)
+
+    assert ["enqueued", True] == [ends[0], all("was enqueued before" in each for each in ends[1:])]
+    assert ("May: 1 dead", 6) == (seen[-1], len(seen))
+
+
+def test_a_batch_that_was_not_stored_can_be_enqueued_again(app: App, monkeypatch: pytest.MonkeyPatch):
+    """An enqueue that fails leaves nothing, and does not count."""
+    seen: list[str] = []
+    batch, report = filled(app, seen)
+    with monkeypatch.context() as patch:
+        patch.setattr("redrive.app.tasks.batch.run", mock.Mock(side_effect=StoreBusy("later")))
+        with pytest.raises(StoreBusy):
+            batch.enqueue(report, "May")
+    batch.enqueue(report, "June")
+    drain(app)
+
+    assert "June: 1 dead" == seen[-1]
 
 
 @pytest.mark.parametrize("is_async", [False, True])

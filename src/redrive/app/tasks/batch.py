@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from redrive.app.attempts.effects import Effects, joined
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_TWICE = (
+    "this batch was enqueued before, and its jobs would run twice: build another one by app.batch(), in a handler one "
+    "for each attempt"
+)
+
 
 class Batch:
     """Jobs of any tasks that are enqueued together, and one that runs when all of them have ended.
@@ -37,7 +44,8 @@ class Batch:
     def __init__(self, app: AppProtocol) -> None:
         self._app = app
         self._members: list[NewJob] = []
-        self._is_enqueued = False
+        #: Locked from the begin of its enqueue on, unless that fails.
+        self._enqueued = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._members)
@@ -85,22 +93,35 @@ class Batch:
             StoreError: the database refused, or cannot be reached; nothing was enqueued.
         """
         last, held = self._prepared(then, args, kwargs, using)
-        if held is None:
-            return run(self._app.store, self._storing(last, using), using=using)
-        loan = held.loans[0] if self._app.store.local else None
-        with self._watched(last, using) as watched:
-            placed = (self._app.store.run if loan is None else loan.run)(self._reservation(last))
-        return self._join(held, last, placed, watched)
+        with self._once():
+            if held is None:
+                return run(self._app.store, self._storing(last, using), using=using)
+            loan = held.loans[0] if self._app.store.local else None
+            with self._watched(last, using) as watched:
+                placed = (self._app.store.run if loan is None else loan.run)(self._reservation(last))
+            return self._join(held, last, placed, watched)
 
     async def aenqueue(self, then: Enqueuer[P, R], *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
         """Enqueue all jobs, and the one that follows them; see `enqueue`."""
         last, held = self._prepared(then, args, kwargs, using)
-        if held is None:
-            return await arun(self._app.store, self._storing(last, using), using=using)
-        loan = held.loans[1] if self._app.store.local else None
-        with self._watched(last, using) as watched:
-            placed = await (self._app.store.arun if loan is None else loan.run)(self._reservation(last))
-        return self._join(held, last, placed, watched)
+        with self._once():
+            if held is None:
+                return await arun(self._app.store, self._storing(last, using), using=using)
+            loan = held.loans[1] if self._app.store.local else None
+            with self._watched(last, using) as watched:
+                placed = await (self._app.store.arun if loan is None else loan.run)(self._reservation(last))
+            return self._join(held, last, placed, watched)
+
+    @contextlib.contextmanager
+    def _once(self) -> Iterator[None]:
+        """Enqueue the batch within this block; raise if that was done before, or another task or thread does it."""
+        if not self._enqueued.acquire(blocking=False):
+            raise ConfigurationError(_TWICE)
+        try:
+            yield
+        except BaseException:
+            self._enqueued.release()
+            raise
 
     def _member(self, task: Enqueuer[P, R]) -> Enqueuer[P, R]:
         """Return a task of the app; raise `ConfigurationError` for one that cannot be in a batch."""
@@ -112,11 +133,8 @@ class Batch:
 
     def _own(self, task: Enqueuer[P, R]) -> Enqueuer[P, R]:
         """Return a task of the app, for a batch that was not enqueued; otherwise raise `ConfigurationError`."""
-        if self._is_enqueued:
-            raise ConfigurationError(
-                "this batch was enqueued before, and its jobs would run twice: build another one by app.batch(), in a "
-                "handler one for each attempt"
-            )
+        if self._enqueued.locked():
+            raise ConfigurationError(_TWICE)
         # Of tasks from a collection ``app`` is that; its attributes are those of the app that has included it.
         if task.app.hooks is not self._app.hooks:
             raise ConfigurationError(
@@ -138,7 +156,6 @@ class Batch:
         """Store the batch now."""
         with self._watched(last, using) as watched:
             placed = yield batches.enqueue(self._members, last, trace=watched.trace, now=self._app.now())
-        self._is_enqueued = True
         if heard("redrive.jobs", DEBUG):
             # The one that follows has no due time yet: its event has that of an enqueue without delay.
             own, _ = batches.linked(self._members, last, placed.ids[-1])
@@ -153,7 +170,6 @@ class Batch:
         own, follower = batches.linked(self._members, last, placed.ids[-1])
         new = zip(placed.ids, [*own, follower], strict=True)
         held.add(*(Enqueue(number, job, watched.trace) for number, job in new))
-        self._is_enqueued = True
         watched.emit(placed, [*own, last])
         return Job(self._app, placed.ids[-1], pending=held)
 
