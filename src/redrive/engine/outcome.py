@@ -66,12 +66,14 @@ class Released(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         delay: time before the job can be claimed again.
         started: the handler had begun and was cancelled; its effects are unknown.
+        began: the body of a run had begun; what it has done is recorded.
     """
 
     why: str
     delay: timedelta = timedelta(0)
     hold: Hold = Hold.RELEASE
     started: bool = False
+    began: bool = False
 
 
 class Parked(msgspec.Struct, frozen=True, gc=False):
@@ -115,9 +117,14 @@ class Restarted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
-    """The code of this worker does not fit the recorded steps of the run; another worker may go on with it."""
+    """The code of this worker does not fit the recorded steps of the run; another worker may go on with it.
+
+    Attributes:
+        began: the body has begun; False if the worker has no code for the run.
+    """
 
     why: str
+    began: bool = True
 
 
 class Unreadable(msgspec.Struct, frozen=True, gc=False):
@@ -230,6 +237,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     max_attempts: int | None = None  # attempts if the others fail alike; None without a limit, or not asked
     run: RunChange | None = None  # of a run that is parked, restarted or held
     unreadable_at: datetime | None = None  # since when no worker has been able to decode the arguments of the job
+    unstarted: bool = False  # the job was given back before its handler had begun
     effects: tuple[Effect, ...] = ()  # of a successful attempt, or of one that waits for an answer
     origin: str | None = None  # of the job
     seen: ErrorSeen | None = None  # of a failure, in its error group

@@ -202,7 +202,9 @@ def set_aside(claim: Claim, now: datetime, *, state: State = State.RUNNING) -> S
     )
 
 
-def _given_back(claim: Claim, due: datetime, hold: Hold, why: str, closed: AttemptRecord | None = None) -> Settlement:
+def _given_back(
+    claim: Claim, due: datetime, hold: Hold, why: str, closed: AttemptRecord | None = None, *, began: bool = False
+) -> Settlement:
     return replace(
         base(claim, LifecycleEvent.RELEASE, closed),
         attempt=claim.attempt - 1,
@@ -211,6 +213,7 @@ def _given_back(claim: Claim, due: datetime, hold: Hold, why: str, closed: Attem
         hold=hold,
         note=why,
         unreadable_at=claim.unreadable_at,
+        unstarted=closed is None and not began,
     )
 
 
@@ -262,8 +265,8 @@ def _put_off(claim: Claim, outcome: Snoozed | Parked | Restarted | Held, now: da
         case Restarted(arguments, values, steps):
             change = RunChange(steps, values, arguments=arguments, ends_at=_ends_at(claim))
             return _parked(claim, now, "begins again with new arguments", change)
-        case Held(why):  # pragma: no branch - the last one; mypy proves that all are here
-            return _held(claim, why, now)
+        case Held():  # pragma: no branch - the last one; mypy proves that all are here
+            return _held(claim, outcome, now)
 
 
 # A run is parked without a line in the history: its steps are the history.
@@ -285,12 +288,13 @@ def _due(until: datetime | None, rows: Sequence[NewStep], now: datetime) -> date
     return min((at for at in (until, *(row.due_at for row in rows)) if at is not None), default=FAR)
 
 
-def _held(claim: Claim, why: str, now: datetime) -> Settlement:
+def _held(claim: Claim, outcome: Held, now: datetime) -> Settlement:
     """Keep a run waiting, without a time limit, until the code of a worker fits its recorded steps."""
     since = claim.unreadable_at or now
     due, ends_at = now + _look(since, now), _ends_at(claim)
-    held = _given_back(claim, due if ends_at is None else min(due, ends_at), Hold.HELD, why)
-    return replace(held, unreadable_at=since, run=RunChange(held=why))
+    due = due if ends_at is None else min(due, ends_at)
+    held = _given_back(claim, due, Hold.HELD, outcome.why, began=outcome.began)
+    return replace(held, unreadable_at=since, run=RunChange(held=outcome.why))
 
 
 def _look(since: datetime, now: datetime) -> timedelta:
@@ -308,7 +312,7 @@ def _released(claim: Claim, released: Released, now: datetime) -> Settlement:
     cut = None
     if released.started:
         cut = close(claim, now, AttemptOutcome.RELEASED, delay=released.delay, verdict=f"cut off: {released.why}")
-    return _given_back(claim, now + released.delay, released.hold, released.why, cut)
+    return _given_back(claim, now + released.delay, released.hold, released.why, cut, began=released.began)
 
 
 def _succeeded(claim: Claim, outcome: Succeeded, now: datetime, sample: float) -> Settlement:

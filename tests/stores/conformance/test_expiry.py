@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Held, Outcome, Released, Snoozed, Unreadable
 from redrive.engine.queue import QueueChange
-from redrive.engine.records import Filter, JobRecord, KeyUntil, NewJob
+from redrive.engine.records import Filter, Hold, JobRecord, KeyUntil, NewJob
 from redrive.stores.operations import attempts, queues
 from tests.stores.helpers import T0, Harness, failed, new, seconds
 
@@ -129,6 +130,97 @@ def test_a_retry_by_hand_starts_a_job_that_has_just_expired(store: Harness):
 
     assert (None, T0 + seconds(60)) == (store.job(late).expires_at, store.job(early).expires_at)
     assert {late, early} == {claim.id for claim in store.claim(2)}
+
+
+GIVEN_BACK = [
+    Unreadable("no number"),
+    Unreadable("no key", encoded=True),
+    Unreadable("another version", policy=True),
+    Released("no such task", seconds(60), Hold.UNKNOWN_TASK),
+    Released("the breaker is open", seconds(60), Hold.BREAKER),
+    Released("the worker shut down"),
+    Held("this worker has another version", began=False),
+]
+"""How an attempt ends whose handler has not begun."""
+
+BEGUN = [
+    Released("cut off", started=True),
+    Released("the database has lost a step", began=True),
+    Held("the code fits no more"),
+    Snoozed(seconds(1)),
+]
+"""How an attempt ends that is no failure, and whose handler has begun."""
+
+
+def ids(outcome: Outcome) -> str:
+    """Return the reason of an outcome."""
+    return str(getattr(outcome, "why", "snoozed")) or "snoozed"
+
+
+@pytest.mark.parametrize("outcome", GIVEN_BACK, ids=ids)
+def test_a_job_that_was_given_back_before_it_began_expires(store: Harness, outcome: Outcome):
+    """It waits for another worker, and not longer than until its expiry; nothing was tried."""
+    claim = store.take(expiring(5))
+    store.end(claim, outcome)
+    assert None is store.job(claim.id).started_at
+    assert seconds(5) == store.do(attempts.until_expiry(now=store.now))
+    store.wait(5)
+
+    assert () == store.claim(1)
+    assert [claim.id] == [job.id for job in expire(store)]
+    row = store.job(claim.id)
+    assert (State.CANCELLED, "EXPIRED", None, 0) == (row.state, row.reason, row.hold, row.attempt)
+
+
+@pytest.mark.parametrize("outcome", GIVEN_BACK, ids=ids)
+def test_a_job_that_was_given_back_after_its_expiry_expires(store: Harness, outcome: Outcome):
+    """A worker may claim it in time and find too late that it cannot run it."""
+    claim = store.take(expiring(5))
+    store.wait(6)
+    store.end(claim, outcome)
+
+    assert [claim.id] == [job.id for job in expire(store)]
+
+
+@pytest.mark.parametrize("outcome", BEGUN, ids=ids)
+def test_a_job_that_was_given_back_after_it_began_does_not_expire(store: Harness, outcome: Outcome):
+    """What its handler has done may have had its effect."""
+    claim = store.take(expiring(5))
+    store.end(claim, outcome)
+    store.wait(5)
+
+    assert () == expire(store)
+    assert State.READY is store.job(claim.id).state
+
+
+@pytest.mark.parametrize("outcome", GIVEN_BACK, ids=ids)
+def test_a_job_that_is_given_back_at_its_second_attempt_does_not_expire(store: Harness, outcome: Outcome):
+    """It has begun at the first one."""
+    claim = store.take(expiring(50, retry="5 10s"))
+    store.end(claim, failed())
+    store.wait(10)
+    store.end(store.take(), outcome)
+    store.wait(50)
+
+    assert () == expire(store)
+
+
+@pytest.mark.parametrize("outcome", GIVEN_BACK[:5], ids=ids)
+def test_the_deadline_of_a_job_without_expiry_counts_from_its_first_claim(store: Harness, outcome: Outcome):
+    """It waits for another worker no longer than its policy says."""
+    claim = store.take(new())
+    store.end(claim, outcome)
+
+    assert claim.claimed_at == store.job(claim.id).started_at
+
+
+def test_a_job_of_a_paused_queue_expires(store: Harness):
+    """A pause does not hold its expiry."""
+    number = store.put(expiring(5))
+    store.do(queues.change("default", QueueChange(paused=True), now=store.now))
+    store.wait(5)
+
+    assert [number] == [job.id for job in expire(store)]
 
 
 def test_the_first_expiry_is_known(store: Harness):

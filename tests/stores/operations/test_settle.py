@@ -157,6 +157,7 @@ def test_a_failure_is_written_with_its_history():
         "last_delay": seconds(1),
         "unreadable_at": None,
         "finished_at": None,
+        "unstarted": False,
         "reason": "ERROR",
         "error": "boom",
         "before": State.RUNNING,

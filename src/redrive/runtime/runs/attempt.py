@@ -143,10 +143,11 @@ class RunAttempts:
         code = workflow.of_version(version)
         if code is None:
             known = ", ".join(map(str, sorted(workflow.versions)))
-            return Held(f"{describe_run(state.run)}: this worker has the code of version {known} only")
+            why = f"{describe_run(state.run)}: this worker has the code of version {known} only"
+            return Held(why, began=False)
         undecoded = encoded(state.run, state.steps, (state.signals, state.emits, state.children))
         if undecoded is not None:
-            return Held(undecoded)
+            return Held(undecoded, began=False)
         try:
             arguments = code.signature.read(claim.payload or b"{}")
         except (PayloadError, ConfigurationError) as error:
@@ -168,7 +169,7 @@ class RunAttempts:
         if conductor.recorder.gap:
             # Whatever the body has made of that: it is the database that has failed, and not the code.
             log.warning("%s: %s", conductor.describe(), _GAP)
-            return Released(_GAP)
+            return Released(_GAP, began=True)
         return outcome
 
     def _note_progress(self, claim: Claim, conductor: Conductor, outcome: Outcome) -> None:

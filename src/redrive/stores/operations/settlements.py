@@ -79,7 +79,7 @@ def _still_open(settlement: Settlement) -> dict[str, object]:
 
 _WRITTEN = (
     "job_id", "lease_id", "state", "before", "hold", "note", "attempt", "failures", "crashes", "snoozes",
-    "scheduled_at", "last_delay", "unreadable_at", "reason", "error",
+    "scheduled_at", "last_delay", "unreadable_at", "reason", "error", "unstarted",
 )  # fmt: skip
 _VALUES = operator.attrgetter(*_WRITTEN)
 

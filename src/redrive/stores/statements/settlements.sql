@@ -67,6 +67,11 @@ UPDATE redrive_jobs AS job SET
     snoozes = given.snoozes,
     by_rule = given.by_rule::integer[],
     scheduled_at = coalesce(given.scheduled_at, job.scheduled_at),
+    -- A job that was claimed and has not begun may still expire. Without an expiry its deadline goes on.
+    started_at = CASE
+        WHEN given.unstarted AND job.started_at = job.claimed_at AND job.expires_at IS NOT NULL THEN NULL
+        ELSE job.started_at
+    END,
     last_delay = given.last_delay,
     unreadable_at = given.unreadable_at,
     finished_at = given.finished_at,
@@ -82,10 +87,10 @@ FROM unnest(
     :job_id::bigint[], :lease_id::bigint[], :state::text[], :hold::text[], :note::text[], :attempt::integer[],
     :failures::integer[], :crashes::integer[], :snoozes::integer[], :by_rule::text[], :scheduled_at::timestamptz[],
     :last_delay::interval[], :finished_at::timestamptz[], :reason::text[], :error::text[],
-    :before::text[], :unreadable_at::timestamptz[], :fingerprint::text[]
+    :before::text[], :unreadable_at::timestamptz[], :fingerprint::text[], :unstarted::boolean[]
 ) AS given (
     job_id, lease_id, state, hold, note, attempt, failures, crashes, snoozes, by_rule, scheduled_at, last_delay,
-    finished_at, reason, error, before, unreadable_at, fingerprint
+    finished_at, reason, error, before, unreadable_at, fingerprint, unstarted
 )
 WHERE job.id = ANY (:job_id) AND job.id = given.job_id AND job.lease_id = given.lease_id AND job.state = given.before
 RETURNING given.lease_id
@@ -100,6 +105,10 @@ UPDATE redrive_jobs SET
     snoozes = :snoozes,
     by_rule = :by_rule,
     scheduled_at = coalesce(:scheduled_at, scheduled_at),
+    started_at = CASE
+        WHEN :unstarted AND started_at = claimed_at AND expires_at IS NOT NULL THEN NULL
+        ELSE started_at
+    END,
     last_delay = :last_delay,
     unreadable_at = :unreadable_at,
     finished_at = :finished_at,

@@ -189,7 +189,7 @@ ABSENT = """
     not_hold not_reason not_group not_tag not_key not_partition schedule not_schedule
     queues tasks hold note attempt failures crashes snoozes by_rule last_delay finished_at reason error forgive queue
     task caught skipped oldest_first unreadable_at finished_before excluded refreshes group fingerprint fingerprints
-    before_at birth others after before after_from before_until begin span
+    before_at birth others unstarted after before after_from before_until begin span
 """
 
 GIVEN: dict[str, object] = {
