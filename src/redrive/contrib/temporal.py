@@ -75,7 +75,8 @@ class PolicyInterceptor(Interceptor):
 
     Args:
         policies: for the name of each activity its policy, or a directive such as ``"5 1s 1m"``. Activities without
-            one are retried as Temporal does it. Its functions (``on``, ``on_result``, ``on_retry``, ``on_give_up``)
+            one are retried as Temporal does it; so is one whose name is misspelt here, because an interceptor is not
+            passed the activities of its worker. Its functions (``on``, ``on_result``, ``on_retry``, ``on_give_up``)
             are called in this worker.
 
     Raises:
