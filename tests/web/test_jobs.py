@@ -167,6 +167,16 @@ def test_what_people_did_with_a_job_is_on_its_page(shop: redrive.App):
     assert "It was cancelled after 1 attempt" in operator.get("/jobs/5").text
 
 
+def test_a_bulk_operation_is_on_the_page_of_each_of_its_jobs(shop: redrive.App):
+    """The line has the operation and its reason."""
+    operator = Operator(shop)
+    shop.jobs.cancel(redrive.Filter(ids=(5, 6)), why="wrong prices", actor="ann")
+    acts = operator.read("/jobs/5")["acts"]
+
+    assert [("cancel", "ann")] == [(each["action"], each["actor"]) for each in acts]
+    assert "ann: cancel, wrong prices" in operator.get("/jobs/5").text
+
+
 def test_a_trace_a_tag_and_progress_are_of_one_job(shop: redrive.App):
     """What belongs to a job is read in one statement, and is nothing of another job."""
     task = shop.tasks["send"]

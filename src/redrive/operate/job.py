@@ -140,7 +140,8 @@ class JobPage(msgspec.Struct, frozen=True, gc=False):
         left_out: attempts between them that are not shown.
         directive: the policy as a directive; None if one cannot express it.
         trace: the context of its trace, as the tracer has written it.
-        acts: what operators did with this job, newest first.
+        acts: what operators did with this job, alone or among others, newest first. Of others the newest 1,000 entries
+            of the audit log are read.
         payload: the arguments, without secret values; None if they are hidden.
         result: likewise.
         actions: what may be done with it.

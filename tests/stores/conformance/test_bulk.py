@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, BulkState, scoped
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import Rate
-from redrive.engine.records import NEWEST, Filter, Hold
+from redrive.engine.records import NEWEST, Filter, Hold, KeyUntil
 from redrive.errors import IllegalMove, OperationNotFound
-from redrive.stores.operations import admin, bulk, deleting, doctor, redriving
+from redrive.stores.operations import admin, bulk, deleting, doctor, jobs, redriving
 from redrive.stores.operations.bulk import BulkPreview
 from tests.stores.helpers import T0, Harness, failed, new, seconds
 
@@ -264,3 +266,48 @@ def test_a_batch_reads_a_bounded_number_of_rows(store: Harness, monkeypatch: pyt
 
     assert (1, False, None) == (found.changes, found.is_whole, found.matched)
     assert (rare, True) == ([one for done in batches for one in done], len(batches) > 3)
+
+
+def acts(store: Harness, job_id: int, most: int = 5) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return what operators did with a job: actor, action and details, newest first."""
+    found = store.do(jobs.details(job_id, acts=most, most=1)).acts
+    return [(each.actor, each.action, msgspec.json.decode(each.details)) for each in found]
+
+
+def test_a_bulk_operation_stands_with_each_of_its_jobs(store: Harness):
+    """Each job has the operation, its actor and its reason; an id that begins alike is another job."""
+    for _ in range(11):
+        store.put(new(delay=99))
+    number = start(store, "cancel", Filter(task="send", limit=10), why="wrong prices")
+    finish(store, number)
+    store.do(redriving.retry(1, actor="bob", now=store.now))
+
+    cancelled = ("ann", "cancel", {"operation": number, "why": "wrong prices"})
+    assert [("bob", "retry", {"ids": [1]}), cancelled] == acts(store, 1)
+    assert [cancelled] == acts(store, 10)
+    assert [] == acts(store, 11)
+    assert [("bob", "retry", {"ids": [1]})] == acts(store, 1, most=1)
+
+
+def test_a_job_that_an_operation_has_kept_has_the_reason(store: Harness):
+    """It was chosen, and could not be changed."""
+    keyed = replace(new(), key="k", key_until=KeyUntil.END)
+    kept, redriven = store.dead(keyed), store.dead()
+    store.put(keyed)
+    number = start(store, "redrive")
+    finish(store, number)
+
+    assert [("ann", "redrive", {"operation": number})] == acts(store, redriven)
+    ((actor, action, details),) = acts(store, kept)
+    assert ("ann", "redrive", number) == (actor, action, details["operation"])
+    assert "key" in details["kept"]
+
+
+def test_a_change_of_several_jobs_at_once_stands_with_each(store: Harness):
+    """Also without an operation, and if its filter is one thing, such as a queue."""
+    for _ in range(2):
+        store.put(new(delay=99))
+    store.do(admin.cancel_all(Filter(queue="default"), why="closed", actor="ann", now=store.now))
+
+    told = ("ann", "cancel", {"filter": {"queue": "default"}, "why": "closed"})
+    assert [[told], [told]] == [acts(store, 1), acts(store, 2)]

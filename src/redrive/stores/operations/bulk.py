@@ -309,7 +309,7 @@ def carry_out(number: int, *, now: datetime | None = None) -> Statements[BulkBat
     after = bulk.advanced(at, done=len(done.ids), kept=len(done.kept), last_id=done.last_id)
     if done.ids or done.kept:
         # The entries of all batches have each job once.
-        parts = {"ids": done.ids, "kept": done.kept or None, "operation": number}
+        parts = {"ids": done.ids, "kept": done.kept or None, "operation": number, "why": bulk.options.why}
         yield from record(at, bulk.actor, bulk.action.value, **parts)
     names = ("id", "state", "matched", "last_id", "done", "kept", "next_at", "ended_at", "last_error")
     yield Query("operation_put", {name: getattr(after, name) for name in names})

@@ -451,6 +451,10 @@ def material(job_id: int) -> Statements[CatchMaterial]:
     return CatchMaterial(job, payloads[0][0] if payloads else None, tuple(attempts))
 
 
+#: The newest entries of the audit log that are searched for those about several jobs.
+SEARCHED: Final = 1_000
+
+
 class BesideRow(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``job_beside``: a tag, a trace, the progress, an act of an operator, or the number alike."""
 
@@ -468,7 +472,7 @@ class JobDetails(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         attempts: the closed ones, oldest first.
         trace: its own, or that of the job that it catches.
-        acts: the latest actions of operators on this job alone, newest first.
+        acts: the latest actions of operators on this job, alone or in a bulk operation, newest first.
         alike: the dead jobs of its error group that were neither caught nor skipped, at most as many as were asked for.
     """
 
@@ -486,23 +490,39 @@ def details(job_id: int, *, acts: int, most: int) -> Statements[JobDetails]:
     """Return all about a job: at most so many actions, and so many dead jobs alike. Raise `JobNotFound`."""
     job = yield from find(job_id)
     attempts = yield Query("attempts_of", {"job_id": job_id}, into=AttemptRecord)
-    about = {"about": f"job:{job_id}", "acts": acts, "group": job.fingerprint, "most": most}
+    about = {"about": f"job:{job_id}", "acts": acts, "searched": SEARCHED, "group": job.fingerprint, "most": most}
     params = {"id": job_id, "parent_id": job.parent_id, **about}
     rows: Sequence[BesideRow] = yield Query("job_beside", params, into=BesideRow)
     by_kind: dict[str, list[BesideRow]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: -(row.number or 0)):
         by_kind[row.kind].append(row)
     progress = [Progress(job_id, row.number or 0, row.text, row.at) for row in by_kind["progress"] if row.at]
-    entries = [(row.number or 0, row.at, row.actor or "", row.text, row.more or "null") for row in by_kind["act"]]
+    entries = [_entry(row, _part(row.more or "{}", job_id) or row.more or "null") for row in by_kind["act"]]
+    entries += [_entry(row, part) for row in by_kind["bulk"] if (part := _part(row.more or "{}", job_id)) is not None]
     return JobDetails(
         job,
         tuple(attempts),
         tags=tuple(sorted(row.text for row in by_kind["tag"])),
         trace=by_kind["trace"][0].text if by_kind["trace"] else None,
         progress=progress[0] if progress else None,
-        acts=tuple(AuditEntry(number, at, *rest) for number, at, *rest in entries if at),
+        acts=tuple(sorted(entries, key=lambda each: -each.id)[:acts]),
         alike=sum(row.number or 0 for row in by_kind["alike"]),
     )
+
+
+def _entry(row: BesideRow, details: str) -> AuditEntry:
+    assert row.at is not None  # of the audit log
+    return AuditEntry(row.number or 0, row.at, row.actor or "", row.text, details)
+
+
+def _part(details: str, job_id: int) -> str | None:
+    """Return what an entry about several jobs says about one; None if that is not one of them, or alone."""
+    given = msgspec.json.decode(details)
+    ids, kept = given.pop("ids", ()), dict(given.pop("kept", ()))
+    if (job_id not in ids and job_id not in kept) or (len(ids) == 1 and "operation" not in given):
+        return None
+    given |= {"kept": kept[job_id]} if job_id in kept else {}
+    return msgspec.json.encode(given).decode()
 
 
 # ------------------------------------------------------------------------------------------------------------- traces

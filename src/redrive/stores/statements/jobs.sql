@@ -466,6 +466,19 @@ SELECT * FROM (
     LIMIT :acts::bigint
 ) AS act
 UNION ALL
+-- An entry about several jobs has their ids in its details, which are in no index.
+SELECT * FROM (
+    SELECT 'bulk', id, at, actor, action, details FROM (
+        SELECT id, at, actor, action, details, about FROM redrive_audit
+        ORDER BY id DESC
+        LIMIT :searched::bigint
+    ) AS newest
+    WHERE (about IS NULL OR about <> :about)
+        AND replace(replace(details, '[', ','), ']', ',') LIKE '%,' || :id || ',%'
+    ORDER BY id DESC
+    LIMIT :acts
+) AS bulk
+UNION ALL
 SELECT 'alike', count(*), NULL, NULL, '', NULL FROM (
     SELECT 1 FROM redrive_jobs
     WHERE fingerprint = :group::text AND state = 'dead' AND caught_at IS NULL AND (skipped_at > finished_at) IS NOT TRUE
