@@ -249,11 +249,11 @@ def test_a_step_and_its_record_commit_together(tmp_path: Path):
             raise failures.pop()
         return number
 
-    @app.workflow(retry="1 1ms")
+    @app.workflow(steps="1 1ms")
     async def body(flow: Flow) -> int:
         return await flow.transaction(insert, 7)
 
-    @app.workflow()
+    @app.workflow(steps="1 1ms")
     def plain(flow: SyncFlow) -> int:
         return flow.transaction(insert, 8)
 
