@@ -181,8 +181,7 @@ class Conductor:
         self.app, self.functions, self.recorder, self.now_at = app, functions, recorder, now
         self.inbox, self.replay = Inbox(state), Replay(state.run, state.steps)
         self.receipts: Receipts = Receipts(self.inbox)
-        self.undos, self.calls = undos, calls
-        self.loop = asyncio.get_running_loop()
+        self.undos, self.calls, self.loop = undos, calls, asyncio.get_running_loop()
         self.errors, self.flags = RecordedErrors(), state.flags
         #: What the body has asked for last.
         self.asked: StepRequest | None = None
