@@ -30,7 +30,7 @@ from redrive.stores.drivers.postgres.servers import Address, Servers
 from redrive.stores.drivers.postgres.statements import compiled, prepared
 from redrive.stores.opening import aopen_store, open_store
 from redrive.stores.operations import admin, clock, jobs, leases, workers
-from redrive.stores.query import Query, reads, writes
+from redrive.stores.query import Operation, Query, reads, writes
 from redrive.stores.store import MAY_WAIT, Store
 from tests import postgres
 from tests.proxy import PATIENCE
@@ -650,6 +650,38 @@ def test_polls_wait_for_a_connection_rather_than_open_another_one():
         return polling.exception() is None, opened, len(pool._idle)
 
     assert (True, 1, 2) == asyncio.run(run())
+    store.close()
+
+
+def test_polls_leave_the_connection_of_the_claims_alone():
+    """While there is another connection they use that one, and wait for it; a claim finds its plan where it was."""
+    store = open_store(postgres.url())
+
+    def claim() -> Operation[leases.Claimed]:
+        """Return a claim that finds nothing."""
+        return leases.claim(1, 1, lease_for=timedelta(seconds=30))
+
+    async def poll() -> None:
+        """Operate as a background duty does."""
+        MAY_WAIT.set(True)
+        await store.arun(admin.stats())
+
+    async def run() -> tuple[set[str], set[str]]:
+        """Poll while both connections are idle, and while the other one is in use; return what each has run."""
+        pool = await store._aio._opened(asyncio.get_running_loop())
+        first, _ = await pool.checkout(next(full_script(claim(), store.settings, bool)), claim())
+        await store.arun(workers.workers())
+        pool.give_back(first)
+        await asyncio.create_task(poll())
+        operation = workers.workers()
+        other, _ = await pool.checkout(next(full_script(operation, store.settings, bool)), operation)
+        polling = asyncio.create_task(poll())
+        await SystemClock().asleep(0)
+        pool.give_back(other)
+        await polling
+        return first.operations, other.operations
+
+    assert ({"claim"}, {"workers", "stats"}) == asyncio.run(run())
     store.close()
 
 

@@ -50,6 +50,10 @@ _AT_ONCE, _PATIENCE = 2, 6.0
 # a connection that is in use, before it opens a further one: the polls of an idle worker share one.
 _WAIT = 1.0
 
+# The operation whose connection the others that may wait leave alone, while there is another one. A claim that finds it
+# in use is planned anew elsewhere, and the first jobs of a worker would wait for that.
+_CLAIM = "claim"
+
 _CLOCK = SystemClock()
 
 
@@ -490,8 +494,8 @@ class _Pool:
         else:
             await self._free.acquire()
         try:
-            if self._in_use and not self._idle:
-                await self._wait(self._patience)
+            if self._in_use and not self._suitable(operation.name):
+                await self._wait(self._patience, operation.name)
             self._in_use += 1
             try:
                 return await self._open(first, operation, until)
@@ -533,13 +537,13 @@ class _Pool:
         # A poll is short.
         return self._opening if self._polls.locked() else 0.0
 
-    async def _wait(self, seconds: float) -> None:
+    async def _wait(self, seconds: float, operation: str) -> None:
         """Wait a moment for a connection that another operation uses."""
         if not seconds:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not self._idle:
+                while not self._suitable(operation):
                     if self._given_back is None:
                         self._given_back = self._loop.create_future()
                     await asyncio.shield(self._given_back)
@@ -626,15 +630,23 @@ class _Pool:
             connection.terminate()
             raise
 
+    def _suitable(self, operation: str) -> list[int]:
+        """Return the indexes of the idle connections that an operation takes rather than waits."""
+        every = range(len(self._idle))
+        if operation == _CLAIM or not MAY_WAIT.get():
+            return [*every]
+        return [index for index in every if _CLAIM not in self._idle[index][0].operations]
+
     def _chosen(self, operation: str, now: float) -> int:
         """Return the index of the idle connection for an operation."""
-        for index in reversed(range(len(self._idle))):
+        suitable = self._suitable(operation)
+        for index in reversed(suitable):
             connection, since = self._idle[index]
             if now - since > _RECENT:
                 break
             if operation in connection.operations:
                 return index
-        return -1
+        return suitable[-1] if suitable else -1
 
     def close_spent(self, connection: Connection, error: BaseException) -> None:
         """Close a connection that must not be used after an error, and the idle ones if the server is of no use."""
