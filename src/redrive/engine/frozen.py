@@ -6,6 +6,7 @@ policies, under its digest.
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 
@@ -35,7 +36,7 @@ def is_readable(policy: Policy) -> bool:
 
 
 class FrozenPolicy(msgspec.Struct, frozen=True, gc=False):
-    """A policy with its JSON, which is the same for equal policies, and the digest of that: 128 bits in hex."""
+    """A policy with its JSON, which is the same for equal policies, and the digest of that: 96 bits in base64."""
 
     policy: Policy
     document: str
@@ -59,7 +60,9 @@ def freeze(policy: Policy) -> FrozenPolicy:
     if stored.parts is None and stored.budget_given and stored.budget is None:
         stored = stored.with_(budget=...)
     document = msgspec.json.encode(stored.to_dict(), order="deterministic")
-    return FrozenPolicy(policy, document.decode(), hashlib.sha256(document).hexdigest()[:32])
+    # Each job has it, and so each record of a job in the log of the database.
+    digest = base64.urlsafe_b64encode(hashlib.sha256(document).digest()[:12])
+    return FrozenPolicy(policy, document.decode(), digest.decode())
 
 
 @functools.lru_cache(maxsize=1024)

@@ -108,11 +108,11 @@ def test_enqueueing_nothing_runs_no_query():
 
 
 def test_only_the_job_itself_has_its_hard_timeout():
-    """Jobs carry the attempt timeout of their policy; a catch job has the default of one hour."""
+    """Jobs carry the attempt timeout of their policy; a catch job has that of an attempt without one."""
     wanted = new(attempt_timeout="30s")
     _, asked = converse(jobs.enqueue([wanted, replace(wanted, parent_id=3)]), gate(1, 2), [])
 
-    assert [seconds(30), seconds(3600)] == [row["timeout_for"] for row in single(asked)[2].many]
+    assert [seconds(30), None] == [row["timeout_for"] for row in single(asked)[2].many]
 
 
 SAME = new()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redrive.engine.frozen import UnreadablePolicy
-from redrive.engine.lease import GRACE
+from redrive.engine.lease import ATTEMPT_LIMIT, GRACE
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Expired, Released, Succeeded
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Enqueue
@@ -226,7 +226,7 @@ def test_a_sweep_removes_dead_workers_and_takes_their_jobs():
     assert [1] == [each.job_id for each in moved]
     assert ["clock", "workers_bury", "lost", "settle", "attempt_insert", "unstopped_put"] == names(asked)
     assert {"now": T0, "gone": [4, 6]} == asked[1].params
-    assert {"now": T0, "grace": GRACE, "every": None, "budget": 9} == asked[2].params
+    assert {"now": T0, "limit_for": ATTEMPT_LIMIT, "grace": GRACE, "every": None, "budget": 9} == asked[2].params
     assert [11, 12] == [row["lease_id"] for row in asked[3].many]
     assert [(1, AttemptOutcome.LOST)] == [(row["job_id"], row["outcome"]) for row in asked[4].many]
 

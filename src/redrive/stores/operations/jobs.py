@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from redrive.engine.lease import ATTEMPT_LIMIT, limit_of
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import AttemptRecord, AuditEntry, Enqueue, Hold, JobRecord, NewJob, Progress
 from redrive.errors import ConfigurationError, JobNotFound
@@ -161,7 +160,7 @@ def essentials(job: NewJob, now: datetime | None) -> dict[str, object]:
         "document": job.policy.document,
         "partition": job.partition,
         "payload": job.payload,
-        "timeout_for": limit_of(job.policy.policy),
+        "timeout_for": job.policy.policy.attempt_timeout,
         "salt": DRAWN,
     }
 
@@ -288,7 +287,7 @@ def _row(number: int, job: NewJob, at: datetime) -> dict[str, object]:
         "scheduled_at": due_at(job, at),
         "latest_at": None if job.latest is None else at + job.latest,
         "expires_at": at + job.expires if isinstance(job.expires, timedelta) else job.expires,
-        "timeout_for": ATTEMPT_LIMIT if job.parent_id else limit_of(job.policy.policy),
+        "timeout_for": None if job.parent_id else job.policy.policy.attempt_timeout,
         "origin": job.origin,
         "salt": DRAWN,
     }

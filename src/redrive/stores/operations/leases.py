@@ -359,7 +359,7 @@ def sweep(
     if every is not None:
         yield Query("workers_late", {"now": at, "every": every})
     yield Query("workers_bury", {"now": at, "gone": sorted(gone)})
-    params = {"now": at, "grace": grace, "every": every, "budget": budget}
+    params = {"now": at, "limit_for": ATTEMPT_LIMIT, "grace": grace, "every": every, "budget": budget}
     rows: Sequence[Claim] = yield Query("lost", params, into=Claim)
     runs = [each for each in rows if endings_of_runs.is_run(each) and is_readable(each.policy)]
     whys = [_describe_loss(each, at - grace) for each in runs]

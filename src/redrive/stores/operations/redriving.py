@@ -16,7 +16,6 @@ import msgspec
 from msgspec.structs import replace
 
 from redrive.engine.frozen import FrozenPolicy
-from redrive.engine.lease import limit_of
 from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
 from redrive.engine.machine import InstanceRecord, InstanceStatus, MoveRecord, MoveStatus
 from redrive.engine.origin import Kind, Origin, read_origin
@@ -362,7 +361,7 @@ def put_policies(changed: Mapping[FrozenPolicy, list[int]], at: datetime) -> Sta
     """Give jobs these policies as a part of a larger operation."""
     yield Query("policy_put", many=[{"digest": policy.digest, "document": policy.document} for policy in changed])
     for policy, numbers in changed.items():
-        timeout = limit_of(policy.policy)
+        timeout = policy.policy.attempt_timeout
         yield Query("repolicy", {"ids": numbers, "policy": policy.digest, "timeout_for": timeout, "now": at})
 
 

@@ -511,7 +511,7 @@ WHERE job.state = 'running'
     AND (
         worker.id IS NULL
         OR (
-            job.claimed_at + job.timeout_for + :grace::interval <= :now::timestamptz
+            job.claimed_at + coalesce(job.timeout_for, :limit_for::interval) + :grace::interval <= :now::timestamptz
             -- A worker that was cut off from the database has some time to settle attempts that have ended.
             AND coalesce(worker.resumed_at + :grace <= :now, true)
             AND (:every::interval IS NULL OR worker.heartbeat_at > :now - :every)
@@ -530,7 +530,7 @@ WHERE job.state = 'running'
     AND (
         worker.id IS NULL
         OR (
-            job.claimed_at + job.timeout_for + :grace <= :now
+            job.claimed_at + coalesce(job.timeout_for, :limit_for) + :grace <= :now
             -- A worker that was cut off from the database has some time to settle attempts that have ended.
             AND coalesce(worker.resumed_at + :grace <= :now, 1)
             AND (:every IS NULL OR worker.heartbeat_at > :now - :every)

@@ -24,7 +24,7 @@ from tests.stores.helpers import LONG, T0, new
 VALUES: dict[str, str] = {
     "now": f"'{T0}'", "count": "10", "queues": "NULL", "excluded": "NULL", "worker_id": "1", "salt": "7",
     "job_ids": "ARRAY[1,2,3]", "lease_ids": "ARRAY[1,2,3]", "ids": "ARRAY[1,2,3]", "job_id": "1", "id": "1",
-    "grace": "'10 s'", "every": "'5 s'", "budget": "100", "gone": "'{}'", "expires_at": f"'{T0}'",
+    "limit_for": "'1 h'", "grace": "'10 s'", "every": "'5 s'", "budget": "100", "gone": "'{}'", "expires_at": f"'{T0}'",
     "cursor_queues": "'{}'", "cursor_priorities": "'{}'", "cursor_tasks": "'{}'", "tasks": "NULL",
     "cursor_times": "'{}'", "cursor_ids": "'{}'", "starts": "5", "note": "'late'", "reason": "'EXPIRED'",
 }  # fmt: skip

@@ -195,7 +195,8 @@ ABSENT = """
 GIVEN: dict[str, object] = {
     "now": T0, "count": 10, "worker_id": 1, "salt": 7, "leases": [1], "before": "running", "gone": [], "first_at": T0,
     "spacing": seconds(0), "job_ids": [1], "lease_ids": [1], "ids": [1], "id": 1,
-    "job_id": 1, "lease_id": 1, "grace": seconds(10), "every": seconds(5), "budget": 100, "after_id": 0, "most": 10,
+    "job_id": 1, "lease_id": 1, "limit_for": seconds(3600), "grace": seconds(10),
+    "every": seconds(5), "budget": 100, "after_id": 0, "most": 10,
     "before_id": 2**62, "due": None, "keep_due": False,
     "state": "ready", "scheduled_at": T0, "tag": "t", "since": T0, "width": seconds(60), "after": T0, "dead": False,
     "unmuted": False, "at": T0, "key": "k", "partition": None, "until": None, "run": "r", "names": ["n"], "word": "w",

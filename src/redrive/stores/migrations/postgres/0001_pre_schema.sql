@@ -194,7 +194,7 @@ CREATE DOMAIN redrive_valid_life AS redrive_life CHECK (
 
 -- A claim and a settle each leave a dead row, so this table is vacuumed early and at full speed. An update of the state
 -- cannot be heap-only, but if the row stays on its page, the log has only what changed, and no record of a lock: the
--- fillfactor reserves space for that. A lower one would log less, but finished jobs would need more disk.
+-- fillfactor reserves space for that. With 50 a full page has room for a second version of each row (ADR-0032).
 CREATE TABLE redrive_jobs (
     id bigint PRIMARY KEY,
     priority bigint NOT NULL,
@@ -202,7 +202,6 @@ CREATE TABLE redrive_jobs (
                                           -- from a backup assigns its id again
     enqueued_at timestamptz NOT NULL,
     scheduled_at timestamptz NOT NULL,
-    timeout_for redrive_timeout NOT NULL DEFAULT '1 hour',
     failures redrive_count NOT NULL DEFAULT 0,
     crashes redrive_count NOT NULL DEFAULT 0,
     snoozes redrive_count NOT NULL DEFAULT 0,
@@ -220,6 +219,7 @@ CREATE TABLE redrive_jobs (
     caught_at timestamptz,
     -- When the jobs behind it could pass: when it died, by the rule of its subscription, or later, by an operator.
     skipped_at timestamptz,
+    timeout_for redrive_timeout,          -- that of its policy; NULL: that of an attempt without one
     last_delay interval,
     by_rule integer[],                    -- failures matched by each rule of the policy
     unreadable_at timestamptz,            -- the time since which no worker can read its arguments
@@ -241,7 +241,7 @@ CREATE TABLE redrive_jobs (
     error text,
     note text
 ) WITH (
-    fillfactor = 65,
+    fillfactor = 50,
     autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_threshold = 2000, autovacuum_analyze_scale_factor = 0.02
 );

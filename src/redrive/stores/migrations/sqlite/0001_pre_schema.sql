@@ -137,7 +137,7 @@ CREATE TABLE redrive_jobs (
     caught_at INTEGER,
     -- When the jobs behind it could pass: when it died, by the rule of its subscription, or later, by an operator.
     skipped_at INTEGER,
-    timeout_for INTEGER NOT NULL DEFAULT 3600000000 CHECK (timeout_for > 0),
+    timeout_for INTEGER CHECK (timeout_for > 0), -- that of its policy; NULL: that of an attempt without one
     attempt INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
     failures INTEGER NOT NULL DEFAULT 0 CHECK (failures >= 0),
     crashes INTEGER NOT NULL DEFAULT 0 CHECK (crashes >= 0),
