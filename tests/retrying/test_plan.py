@@ -21,10 +21,25 @@ PLAIN = Policy(on=OSError, attempts=6, backoff=Backoff.exponential(1, 60), jitte
 class HintedError(OSError):
     """An exception of a user that may have a hint."""
 
+    def __init__(self, text: str):
+        super().__init__(text)
+        self.hint: timedelta | None = None
+
+
+class DeclaredError(OSError):
+    """An exception of a user with a hint of its class."""
+
     hint: timedelta | None = None
 
 
-errors = st.sampled_from([OSError, ValueError, TypeError, KeyboardInterrupt, HintedError]).map(lambda kind: kind("x"))
+def _half() -> float:
+    """Return the same sample always."""
+    return 0.5
+
+
+errors = st.sampled_from([OSError, ValueError, TypeError, KeyboardInterrupt, HintedError, DeclaredError]).map(
+    lambda kind: kind("x")
+)
 
 
 @st.composite
@@ -34,7 +49,7 @@ def telling_errors(draw: st.DrawFn) -> BaseException:
     how = draw(st.sampled_from(["plain", "plain", "hint", "later", "cause", "group", "signal"]))
     match how:
         case "hint":
-            error = HintedError("x")
+            error = draw(st.sampled_from([HintedError, DeclaredError]))("x")
             error.hint = draw(spans)
         case "later":
             error.retry_after = 5
@@ -60,7 +75,7 @@ def test_the_precomputed_answer_equals_the_decision(  # the arguments of `quick`
     if wanted.catch is not None:
         wanted = wanted.with_(catch=None, attempts=wanted.attempts or 9)
     plan = Plan(wanted, "call")
-    quick = plan.quick(error, attempts, elapsed, sample)
+    quick = plan.quick(error, attempts, elapsed, lambda: sample)
     if quick is not None:
         history = History(attempts, START)
         decision = plan.policy.decide(history, Failure.of(error), START + elapsed * SECOND, sample)
@@ -89,15 +104,15 @@ def test_the_precomputed_answer_equals_the_decision(  # the arguments of `quick`
 )
 def test_plain_failures_have_a_precomputed_answer(policy: Policy, quick: float | None):
     """Plain failures of a plain policy have a quick answer, at the second attempt after one second."""
-    assert quick == Plan(policy, "call").quick(OSError(), 2, 1.0, 0.5)
-    assert quick == Plan(policy, "call").quick(OSError(), 2, 1.0, 0.5)
+    assert quick == Plan(policy, "call").quick(OSError(), 2, 1.0, _half)
+    assert quick == Plan(policy, "call").quick(OSError(), 2, 1.0, _half)
 
 
 def test_only_the_waits_of_the_first_attempts_are_kept():
     """Plans keep the waits of 64 attempts, and compute equal waits for the others."""
     plan = Plan(Policy(on=OSError, attempts=None, deadline="1h", backoff=Backoff.constant(1), jitter="none"), "call")
     for attempts in range(1, 100):
-        assert 1.0 == plan.quick(OSError(), attempts, 0.0, 0.5)
+        assert 1.0 == plan.quick(OSError(), attempts, 0.0, _half)
 
     assert [WAITS_KEPT] == [len(waits) for waits in plan._waits.values()]
 
@@ -109,7 +124,7 @@ def test_precomputed_answers_do_not_depend_on_earlier_calls(kind: type[Exception
     plan = Plan(policy, "call")
     for attempts in (1, 2, 99, 100, 101, 1):
         delay = float(attempts) if kind is OSError and attempts < 100 else None
-        assert delay == plan.quick(kind(), attempts, 0.0, 0.5)
+        assert delay == plan.quick(kind(), attempts, 0.0, _half)
 
 
 def test_the_number_of_a_bare_os_error_is_read_each_time():
@@ -117,7 +132,7 @@ def test_the_number_of_a_bare_os_error_is_read_each_time():
     plan = Plan(PLAIN, "call")
     lost, local = OSError(errno.EHOSTUNREACH, "No route to host"), OSError(errno.ENOSPC, "No space left")
 
-    assert [None, 2.0, None, 2.0] == [plan.quick(error, 2, 1.0, 0.5) for error in (lost, local, lost, local)]
+    assert [None, 2.0, None, 2.0] == [plan.quick(error, 2, 1.0, _half) for error in (lost, local, lost, local)]
 
 
 def test_dynamically_created_classes_do_not_fill_the_cache():
@@ -125,6 +140,13 @@ def test_dynamically_created_classes_do_not_fill_the_cache():
     plan = Plan(Policy(on=OSError, jitter="none"), "call")
     for number in range(CLASSES_KEPT + 5):
         kind = type(f"Made{number}", (OSError,), {})
-        assert 0.1 == plan.quick(kind(), 1, 0.0, 0.5)
+        assert 0.1 == plan.quick(kind(), 1, 0.0, _half)
 
     assert len(plan._waits) <= CLASSES_KEPT
+
+
+def test_an_attribute_without_a_value_is_no_reason_for_a_decision_in_full():
+    """An exception whose own `hint` is None has a quick answer; one whose class declares it is decided on in full."""
+    plan = Plan(PLAIN, "call")
+
+    assert [1.0, None] == [plan.quick(kind("x"), 1, 0.0, _half) for kind in (HintedError, DeclaredError)]

@@ -329,6 +329,21 @@ def attempt() -> int:
     return 1 if published is None else published.number
 
 
+def is_alone(error: BaseException) -> bool:
+    """Return True if the wrapper that has caught its first error is below no other retried call, scope or job."""
+    if SCOPE.get() is not None or JOB.get() is not None:
+        return False
+    frame: FrameType | None
+    try:
+        frame = error.__traceback__.tb_frame.f_back  # type: ignore[union-attr]  # None is an error, too
+    except Exception:  # noqa: BLE001 - whatever a property of the user's exception raises
+        return False
+    mark = MARK
+    while frame is not None and frame.f_globals is not mark:
+        frame = frame.f_back
+    return frame is None
+
+
 def enclosing(own: MarkedCall | None, error: BaseException | None) -> tuple[Call, ...]:
     """Return the enclosing calls that retry."""
     found: tuple[Call, ...] = ()

@@ -141,5 +141,5 @@ def _wrapper(function: Callable[..., Any], plan: Plan, mode: Mode) -> Callable[.
     return wrapper
 
 
-_SYNC = Parts(SCOPE.get, SYSTEM.monotonic, loops.call, CallState, SCOPE.set, SCOPE.reset)
-_ASYNC = Parts(SCOPE.get, SYSTEM.monotonic, loops.acall, CallState, SCOPE.set, SCOPE.reset)
+_SYNC = Parts(SCOPE.get, SYSTEM.monotonic, loops.call, CallState.begin, SCOPE.set, SCOPE.reset)
+_ASYNC = Parts(SCOPE.get, SYSTEM.monotonic, loops.acall, CallState.begin, SCOPE.set, SCOPE.reset)

@@ -22,6 +22,11 @@ _OFTEN, _LONG = 100, 3600.0
 # The number of classes of exceptions, and of attempts for each of them, with a kept wait.
 CLASSES_KEPT, WAITS_KEPT = 1024, 64
 
+# The attributes of an exception that a decision reads; for the last one see `redrive.retrying.record.mark_spent`.
+_READ = frozenset({"hint", "retry_after", "__redrive_spent__"})
+# A class with one of these has other ways to them.
+_LOOKED_UP = _READ | {"__cause__", "__dict__", "__getattr__", "__getattribute__"}
+
 
 class _Local(OSError):
     """The class under which the waits of a bare `OSError` are kept that is no failure of the network."""
@@ -86,7 +91,7 @@ class Plan:
         is_consumer = is_often and (self.limit is None or self.limit > _LONG)
         return (self.retries or self.hedged) and not policy.budget_given and not is_consumer
 
-    def quick(self, exception: BaseException, attempts: int, elapsed: float, sample: float) -> float | None:
+    def quick(self, exception: BaseException, attempts: int, elapsed: float, roll: Callable[[], float]) -> float | None:
         """Return the seconds to wait in the common case, without building a history and a decision.
 
         None leaves the decision to `Policy.decide`.
@@ -96,17 +101,12 @@ class Plan:
         except Exception:  # noqa: BLE001 - an unknown class, or one that cannot be hashed
             low, spread = self._learn(exception, attempts)
         try:
-            if (
-                exception.__cause__ is not None
-                or getattr(exception, "hint", None) is not None
-                or getattr(exception, "retry_after", None) is not None
-                # See `redrive.retrying.record.mark_spent`.
-                or getattr(exception, "__redrive_spent__", None) is not None
-            ):
+            own = exception.__dict__
+            if exception.__cause__ is not None or (own and any(own[name] is not None for name in _READ & own.keys())):
                 return None
         except Exception:  # noqa: BLE001 - whatever a property of the user's exception raises
             return None
-        delay = low + sample * spread
+        delay = low + roll() * spread if spread else low
         return delay if elapsed + delay < self._room else None
 
     def _learn(self, exception: BaseException, attempts: int) -> Wait:
@@ -127,7 +127,7 @@ class Plan:
         if is_new and len(self._waits) >= CLASSES_KEPT:
             # A program that makes classes on the fly must not fill the memory.
             self._waits.clear()
-        wait = self.policy.wait_for(kind, attempts)
+        wait = self.policy.wait_for(kind, attempts) if _is_plain(kind) else NO_WAIT
         if attempts <= WAITS_KEPT:
             self._waits.setdefault(key, {})[attempts] = wait
         return wait
@@ -195,8 +195,9 @@ def _in_process(given: Policy, name: str) -> Policy:
     return policy
 
 
-def never_quick(*_: object) -> None:
-    """Return None, in place of `Plan.quick`: each failure of the call is decided by `Policy.decide`."""
+def _is_plain(kind: type[BaseException]) -> bool:
+    """Return True if only its own dictionary can give an exception of a class the attributes that are read."""
+    return all(_LOOKED_UP.isdisjoint(base.__dict__) for base in kind.__mro__[: -len(BaseException.__mro__)])
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -23,7 +23,8 @@ _Quick: TypeAlias = "tuple[Entry | None, float, float, type[Exception], str, flo
 _Full: TypeAlias = "tuple[Entry | None, float, float, Failure | None, Decision | None]"
 """An attempt decided by `Policy.decide`: entry before, start, end, failure, decision; the last two None for success."""
 Entry: TypeAlias = "_Quick | _Full"
-_FULL: Final = 5
+FULL: Final = 5
+"""The length of the second form."""
 
 
 def entries_since(known: Entry | None, last: Entry | None) -> list[Entry]:
@@ -38,7 +39,7 @@ def entries_since(known: Entry | None, last: Entry | None) -> list[Entry]:
 
 def failure_in(entry: Entry) -> Failure | None:
     """Return the failure of an attempt; None if it succeeded."""
-    if len(entry) == _FULL:
+    if len(entry) == FULL:
         return entry[3]
     types, _, stage = names_of_class(entry[3])
     return Failure(types, entry[4], stage=stage)
@@ -46,7 +47,7 @@ def failure_in(entry: Entry) -> Failure | None:
 
 def wait_in(entry: Entry) -> timedelta:
     """Return the wait that was decided on after an attempt."""
-    if len(entry) == _FULL:
+    if len(entry) == FULL:
         return entry[4].delay if isinstance(entry[4], Retry) else ZERO
     return span(entry[5])
 
@@ -59,7 +60,7 @@ def timeline(last: Entry | None, started: float, backoff: Backoff) -> tuple[Try,
             _seconds(entry[1] - started),
             _seconds(entry[2] - entry[1]),
             failure_in(entry),
-            entry[4] if len(entry) == _FULL else Retry(span(entry[5]), span(backoff.delay(number) or 0.0), "backoff"),
+            entry[4] if len(entry) == FULL else Retry(span(entry[5]), span(backoff.delay(number) or 0.0), "backoff"),
         )
         for number, entry in enumerate(entries_since(None, last), 1)
     )

@@ -44,9 +44,22 @@ from redrive.policy.failure import forbid_repetition, forbidden_by
 from redrive.policy.outcome import Deferred, GaveUp, Hook, Ok, Outcome, Record, RetryDetails, surface
 from redrive.retrying import rng
 from redrive.retrying.cancellation import keep_cancellation
-from redrive.retrying.context import JOB, OFF, SCOPE, SYSTEM, Call, Job, Scope, enclosing, layers, refuse_copies
-from redrive.retrying.plan import Plan, never_quick
+from redrive.retrying.context import (
+    JOB,
+    OFF,
+    SCOPE,
+    SYSTEM,
+    Call,
+    Job,
+    Scope,
+    enclosing,
+    is_alone,
+    layers,
+    refuse_copies,
+)
+from redrive.retrying.plan import Plan
 from redrive.retrying.record import (
+    FULL,
     Entry,
     attach,
     entries_since,
@@ -69,6 +82,9 @@ _TEXTS = (
 
 #: Stands for `threading` where that is not loaded yet.
 NOT_LOADED = SimpleNamespace(_SHUTTING_DOWN=False)
+
+# `threading`, from the first failure on that finds it loaded.
+_threading: Any = NOT_LOADED
 
 
 def is_ending() -> bool:
@@ -93,6 +109,7 @@ def is_refused(error: Exception) -> bool:
 
 
 if TYPE_CHECKING:
+    from redrive.retrying.own import OwnBudget
     from redrive.retrying.shared import Guard
 
 _MONOTONIC: Callable[[], float] = SYSTEM.monotonic
@@ -105,6 +122,7 @@ _ENDING = GiveUp("the interpreter ends, and starts no threads any more", "stoppe
 _NOT_RETRIED = frozenset({"nested", "not_matched", "disabled"})
 # Seconds between two checks of the stop event in an awaited wait.
 _LOOK = 0.1
+_new = object.__new__
 
 
 def _is_logged(level: int) -> bool:
@@ -127,21 +145,41 @@ class CallState(Scope):
     # Every failure reads the attributes that have slots, the fastest kind in CPython. The others are defaults of the
     # class, which cost nothing until they change.
     __slots__ = (
-        "__dict__", "_alone", "_monotonic", "_own", "_quick", "_random", "_threading", "began", "delay", "last", "live",
-        "number", "on_stack", "plan", "started",
+        "__dict__", "_alone", "_is_quick", "_kept", "_monotonic", "_own", "_random", "above", "began", "delay", "ended",
+        "guard", "last", "live", "number", "on_stack", "plan", "started",
     )  # fmt: skip
+    plan: Plan
+    #: The start of the call, on the clock.
+    started: float
+    #: The number of the present attempt, or of the next one during a wait; from 1.
+    number: int
+    #: Seconds to wait before the next attempt.
+    delay: float
+    #: True if a frame on the stack shows this call to `redrive.retrying.context`.
+    on_stack: bool
+    #: The entry of the last attempt that has ended.
+    last: Entry | None
+    #: The decision that ended the call; None if it succeeded.
+    ended: GiveUp | Defer | None
+    #: The part of this call in a budget and a breaker, if its policy names one.
+    guard: Guard | None
+    #: The enclosing calls that retry, where its tasks do not have their frames on the stack.
+    above: tuple[Call | Job, ...]
+    #: True if no enclosing call is left that a failure would be left to.
+    _alone: bool
+    _monotonic: Callable[[], float]
+    _random: Callable[[], float]
+    _own: OwnBudget | None
+    #: False if `Policy.decide` decides on each failure, True if `Plan.quick` may.
+    _is_quick: bool
+    #: The error that is retried, in a wait in which the interpreter may end, and then until the next attempt fails.
+    _kept: Exception | None
     #: Reads the time and waits.
     clock: Clock = SYSTEM
-    #: The decision that ended the call; None if it succeeded.
-    ended: GiveUp | Defer | None = None
     #: The enclosing call in the scope.
     outer: Call | None = None
     #: The last result that was rejected and is retried.
     result: Any = None
-    #: The part of this call in a budget and a breaker, if its policy names one.
-    guard: Guard | None = None
-    #: The enclosing calls that retry, where its tasks do not have their frames on the stack.
-    above: tuple[Call | Job, ...] = ()
     spans_tasks: bool = False
     off: bool = False
     frame_id: int = 0
@@ -170,36 +208,35 @@ class CallState(Scope):
     _started_at: datetime | None = None
     _by_rule: tuple[int, ...] = ()
     _error: Exception | None = None
-    #: The error that is retried, in a wait in which the interpreter may end, and then until the next attempt fails.
-    _kept: Exception | None = None
     _counted = 0
     _emitted: Entry | None = None
     _total_wait = ZERO
 
-    def __init__(self, plan: Plan, started: float) -> None:
+    # A function, as CPython 3.11 takes as long to call a class with an initializer as to set all these attributes.
+    @staticmethod
+    def begin(plan: Plan, started: float) -> CallState:
+        """Return the state of a call that began at an instant."""
         # The interpreter sets the path to None when it ends, and loads nothing any more.
         if UNLISTED and sys.meta_path is not None:
             list_sources()
-        self.plan: Plan = plan
-        self.started: float = started
-        self.began: float = started
-        #: The number of the present attempt, or of the next one during a wait; from 1.
-        self.number: int = 1
-        #: Seconds to wait before the next attempt.
-        self.delay: float = 0.0
-        #: True if a frame on the stack shows this call to `redrive.retrying.context`.
-        self.on_stack: bool = True
-        self.live: bool = True
+        if _threading is NOT_LOADED:
+            globals()["_threading"] = sys.modules.get("threading", NOT_LOADED)
+        self = _new(CallState)
+        self.plan = plan
+        self.started = self.began = started
+        self.number = 1
+        self.delay = 0.0
+        self.live = self.on_stack = True
+        self.last = self.ended = self.guard = self._kept = None
+        self.above = ()
         self._alone = not plan.outer_first
         self._monotonic = _MONOTONIC
         self._own = plan.own
         self._random = rng.roll
-        self._threading: Any = sys.modules.get("threading", NOT_LOADED)
-        self._quick: Callable[..., float | None] = never_quick if OFF else plan.quick
+        self._is_quick = not OFF
         if OFF:
             self.off = True
-        #: The entry of the last attempt that has ended.
-        self.last: Entry | None = None
+        return self
 
     @property
     def name(self) -> str:
@@ -261,7 +298,7 @@ class CallState(Scope):
                 # There is no target that a test in virtual time, or without waits, could overload.
                 self._own = None
         if self.off or self._instant or self.plan.is_slow:
-            self._quick = never_quick
+            self._is_quick = False
 
     def join_shared(self, *, hedging: bool = False) -> None:
         """Take part in the budget and the breaker of the policy; ``hedging`` marks a further copy of a call."""
@@ -272,7 +309,7 @@ class CallState(Scope):
                 self.guard = Guard(self.plan.policy, self.name, self._monotonic, hedging=hedging)
             if self._own is not None:
                 self.guard.use(opened(self._own))
-            self._quick = never_quick
+            self._is_quick = False
 
     def afford(self) -> bool:
         """Return True if this further copy of a hedged call may be sent, as far as its budget is concerned."""
@@ -355,12 +392,11 @@ class CallState(Scope):
         if self._kept is not None and is_refused(error):
             self._raise_kept(self._kept)
         # CPython 3.11 is slow to call attributes.
-        monotonic, random, quick = self._monotonic, self._random, self._quick
+        monotonic, number, delay = self._monotonic, self.number, None
         at = monotonic()
-        number = self.number
         # A retry that is logged or observed is decided on with all its details. This is `heard`, inlined for speed.
-        is_heard = LISTENERS or (LOGGED and _is_logged(WARNING))
-        delay = None if is_heard else quick(error, number, at - self.started, random())
+        if self._is_quick and not (LISTENERS or (LOGGED and _is_logged(WARNING))):
+            delay = self.plan.quick(error, number, at - self.started, self._random)
         if delay is not None and (self._alone or self._left_to(error, None) is None):
             own = self._own
             if own is not None and (lone := own.lone) is not self:
@@ -377,7 +413,7 @@ class CallState(Scope):
             self.number = number + 1
             self.delay = delay
             # The second is `is_ending`, inlined for speed.
-            if delay or self._threading._SHUTTING_DOWN:
+            if delay or _threading._SHUTTING_DOWN:
                 self._kept = error if may_end(delay) else None
             return True
         return self.decide_error(error, at, timed_out=False)
@@ -455,7 +491,7 @@ class CallState(Scope):
         self.counted_to, attempts = spent_since(failed, self.counted_to or self.started)
         if attempts > 1:
             self.below += attempts - 1
-            self._quick = never_quick
+            self._is_quick = False
 
     def left_by(self, error: BaseException) -> None:
         """Mark an exception that ends the call, also a cancellation; see `forbid_repetition`."""
@@ -509,6 +545,10 @@ class CallState(Scope):
             return None
         above = self.above
         if not above:
+            # For speed only: the result of the next two lines in the common case.
+            if error is not None and self.on_stack and is_alone(error):
+                self._alone = True
+                return None
             above = enclosing(self, error)
             if above or _present_job() is not None:
                 above = layers(above)
@@ -583,12 +623,13 @@ class CallState(Scope):
 
     def copy(self) -> CallState:
         """Return another call under the same policy with the same start: a hedge. It has no guard yet."""
-        copy = CallState(self.plan, self.started)
+        copy: CallState = CallState.begin(self.plan, self.started)
         copy.bind(SCOPE.get(), self._name)
         copy.began = self._monotonic()
         copy.above = self.above
         # It runs in a new task.
-        copy._quick, copy.is_copy, copy.cancel_requests = never_quick, True, 0
+        copy._is_quick = False
+        copy.is_copy, copy.cancel_requests = True, 0
         copy.args, copy.kwargs, copy.awaits_hooks = self.args, self.kwargs, self.awaits_hooks
         return copy
 
@@ -638,8 +679,10 @@ class CallState(Scope):
             self.guard.finish(self.ended)
         elif self._own is not None and self._own.low:
             self._own.succeeded(alone=True)
-        # Only an end that was decided calls hooks; the rest is `heard`, inlined for speed.
-        if self.ended is not None or LISTENERS or (LOGGED and _is_logged(INFO)):
+        # Only an end that was decided calls hooks; the rest is `heard`, inlined for speed. If the log did not write the
+        # warning of the last retry, it does not write the success, which has a lower level.
+        is_full = self.last is None or len(self.last) == FULL
+        if self.ended is not None or LISTENERS or (is_full and LOGGED and _is_logged(INFO)):
             self.emit_end(value=result)
 
     def _call_hooks(
@@ -745,7 +788,7 @@ def start(plan: Plan, name: str | None = None) -> CallState:
     """Return the state of a new call in the present scope, before its first attempt."""
     scope = SCOPE.get()
     clock = SYSTEM if scope is None else scope.clock
-    state = CallState(plan if scope is None else scope.applied(plan), clock.monotonic())
+    state = CallState.begin(plan if scope is None else scope.applied(plan), clock.monotonic())
     state.bind(scope, name)
     if state.plan.once:
         refuse_copies(state.name)

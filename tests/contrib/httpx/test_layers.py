@@ -185,4 +185,4 @@ def test_an_error_of_httpx_is_decided_in_full():
     response = httpx.Response(503, request=httpx.Request("GET", "http://shop/"))
     error = httpx.HTTPStatusError("503", request=response.request, response=response)
 
-    assert Plan(THREE, "book").quick(error, 1, 0.0, 0.5) is None
+    assert Plan(THREE, "book").quick(error, 1, 0.0, lambda: 0.5) is None
