@@ -27,12 +27,8 @@ def drawn() -> dict[str, str | None]:
 
 
 def classes() -> dict[str, type[BaseException]]:
-    """Each exception class that the module defines."""
-    return {
-        name: value
-        for name, value in vars(errors).items()
-        if inspect.isclass(value) and issubclass(value, BaseException)
-    }
+    """Each exception class of the package."""
+    return {name: getattr(errors, name) for name in errors.__all__}
 
 
 def test_the_drawing_shows_each_exception():

@@ -85,7 +85,7 @@ def test_import_redrive_loads_only_what_is_needed():
     assert set() == PAID_LATER & set(loaded)
 
 
-MODULES_OF_A_WORKER = 241
+MODULES_OF_A_WORKER = 242
 """Of redrive, before the app and its database."""
 
 

@@ -24,6 +24,7 @@ UNNEEDED = {
     *("ssl", "subprocess", "tempfile", "threading", "traceback", "trio", "unittest", "urllib", "uuid"),
     *(f"redrive.policy.{name}" for name in ("algebra", "breaker", "budget", "codec", "compose", "explain", "ftl")),
     *(f"redrive.policy.{name}" for name in ("hedge", "hints", "overload")),
+    "redrive.errors.durable",
 }
 
 
