@@ -85,3 +85,16 @@ def test_signals_keep_their_delay_and_reason():
 
     assert [("1m", "busy"), ("1m", "too early")] == [(signal.delay, signal.why) for signal in signals]
     assert ["no such account", "not wanted"] == [errors.GiveUp("no such account").why, errors.Cancel("not wanted").why]
+
+
+def test_a_name_that_is_no_error_is_an_attribute_error():
+    """Errors that are loaded late do not hide a misspelt name, and `dir` shows them."""
+    with pytest.raises(AttributeError, match="StorError"):
+        _ = errors.StorError
+
+    assert errors.__all__ == dir(errors)
+
+
+def test_errors_of_durable_work_bear_the_name_of_the_package():
+    """The qualified names of errors, which are stored, do not depend on the module that defines them."""
+    assert {"redrive.errors"} == {kind.__module__ for kind in classes().values()}
