@@ -97,6 +97,71 @@ def test_many_are_done_in_batches(app: App, fail, monkeypatch: pytest.MonkeyPatc
     assert (1, 2, 3, 4, 5, 6, 7) == app.jobs.redrive(Filter(all=True)).ids
 
 
+@pytest.fixture
+def many(app: App) -> Filter:
+    """Return a filter without a limit, and enqueue more jobs for it than one that reads has."""
+
+    @app.task
+    def many(number: int) -> None:
+        raise ValueError(number)
+
+    many.options(retry="0", delay="1h", tags=["spring"]).enqueue_many(range(730))
+    return Filter(tag="spring")
+
+
+def test_a_filter_without_a_limit_changes_all(app: App, many: Filter):
+    """A page that is read has 100 jobs, and each change reaches all, in batches; a limit is obeyed."""
+    assert (100, 730) == (len(app.jobs.select(many)), app.jobs.count(many))
+    assert 3 == app.jobs.count(Filter(tag="spring", limit=3))
+    assert 730 == app.operations.preview("cancel", many).changes
+    assert 730 == len(app.jobs.repolicy(many, dry_run=True).ids) == len(app.jobs.repolicy(many).ids)
+    assert 730 == len(app.jobs.delete(many, dry_run=True).ids)
+    assert 5 == len(app.jobs.cancel(Filter(tag="spring", limit=5)))
+    assert 725 == len(app.jobs.cancel(many))
+    assert 730 == len(app.jobs.redrive(many, dry_run=True).ids)
+    assert 730 == len(app.jobs.redrive(many, rate="100/s").ids)
+    assert 730 == len(app.jobs.cancel(Filter(all=True)))
+    assert 730 == len(app.jobs.delete(many).ids)
+    assert 0 == app.jobs.count(many)
+
+
+def test_the_asynchronous_forms_change_all(app: App, many: Filter):
+    """They are the same procedures."""
+
+    async def steps() -> list[int]:
+        counts = [await app.jobs.acount(many), len(await app.jobs.acancel(many))]
+        counts += [len((await app.jobs.aredrive(many)).ids), len((await app.jobs.adelete(many)).ids)]
+        return counts
+
+    assert [730] * 4 == asyncio.run(steps())
+
+
+def test_an_operation_without_a_limit_changes_all(app: App, many: Filter):
+    """It is carried out in batches, and can be undone."""
+    begun = app.operations.start(app.operations.preview("cancel", many))
+    assert 730 == app.operations.finish(begun.id).done
+    undone = app.operations.undo(begun.id)
+    assert 730 == app.operations.finish(undone.id).done
+    assert 730 == app.jobs.count(Filter(state="ready"))
+
+
+def test_jobs_that_are_enqueued_meanwhile_do_not_keep_a_call_going(
+    app: App, many: Filter, fail, monkeypatch: pytest.MonkeyPatch
+):
+    """A call ends although new jobs that match are made during each batch."""
+    seen: list[int] = []
+    run = app.store.run
+
+    def racing(operation: Any, **options: Any) -> Any:
+        if operation.name == "cancel_all":
+            seen.extend(job.id for job in fail.options(tags=["spring"], delay="1h").enqueue_many(range(500)))
+        return run(operation, **options)
+
+    monkeypatch.setattr(app.store, "run", racing)
+    assert 730 == len(app.jobs.cancel(many))
+    assert 1000 == len(seen)
+
+
 @pytest.mark.parametrize("rate", ["fast", "0/s", "5/0s"])
 def test_an_invalid_rate_is_refused(app: App, rate: str):
     """Invalid rates are refused, also in a dry run."""

@@ -26,7 +26,7 @@ LATER = NOW + timedelta(seconds=100)
 
 def test_a_redrive_means_dead_jobs_that_were_neither_caught_nor_skipped():
     """Redrives without a state leave out jobs in other states, and dead jobs that were dealt with."""
-    dead = Filter(task="a", state=State.DEAD, caught=False, skipped=False, oldest_first=True)
+    dead = Filter(task="a", state=State.DEAD, caught=False, skipped=False, oldest_first=True, limit=NEWEST)
 
     assert dead == scoped(BulkAction.REDRIVE, Filter(task="a"))
     assert replace(dead, task=None) == scoped(BulkAction.REDRIVE, Filter(all=True))
@@ -46,8 +46,8 @@ def test_a_redrive_means_dead_jobs_that_were_neither_caught_nor_skipped():
     ],
 )
 def test_other_filters_stay(action: BulkAction, wanted: Filter):
-    """Filters with a state or ids, and those of cancels and repolicies, stay as they are."""
-    assert replace(wanted, oldest_first=True) == scoped(action, wanted)
+    """Filters with a state or ids, and those of cancels and repolicies, stay as they are, but mean all jobs."""
+    assert replace(wanted, oldest_first=True, limit=NEWEST) == scoped(action, wanted)
 
 
 @pytest.mark.parametrize(

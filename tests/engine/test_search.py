@@ -162,7 +162,7 @@ def test_negated_conditions_are_conditions():
     """An operation with them alone means not all jobs, and they are written to the audit log."""
     wanted = Filter(without=[Filter(task="a"), Filter(state="dead")])  # type: ignore[arg-type]
 
-    wanted.check_bulk()
+    wanted.for_changes()
     assert {"without": [{"task": "a"}, {"state": "dead"}]} == wanted.conditions
     assert ["a"] == wanted.excluded("task")
     with pytest.raises(ConfigurationError, match="all=True with without"):

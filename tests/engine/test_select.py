@@ -5,18 +5,26 @@ from __future__ import annotations
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Filter, Hold
+from redrive.engine.records import NEWEST, Filter, Hold
 from redrive.errors import ConfigurationError
 
 
 def test_an_empty_filter_selects_the_newest_hundred_jobs():
-    """Without conditions a filter asks for a hundred jobs of any kind, the newest first."""
+    """Without conditions a filter asks for a hundred jobs of any kind, the newest first; a change needs a condition."""
     empty = Filter()
 
     assert (None, None, None, None, None, None, None) == (
         empty.ids, empty.state, empty.task, empty.queue, empty.reason, empty.error, empty.caught,
     )  # fmt: skip
-    assert (0, False, 100) == (empty.after_id, empty.oldest_first, empty.limit)
+    assert (0, False, 100) == (empty.after_id, empty.oldest_first, empty.most)
+    with pytest.raises(ConfigurationError, match="no condition"):
+        empty.for_changes()
+
+
+def test_a_change_without_a_limit_means_all_jobs_that_match():
+    """A limit is obeyed."""
+    assert NEWEST == Filter(task="send").for_changes().most
+    assert 7 == Filter(task="send", limit=7).for_changes().most
 
 
 def test_a_filter_is_a_value():

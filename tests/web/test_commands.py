@@ -118,14 +118,6 @@ def test_a_preview_is_what_its_command_counts(full: App, redrive: Callable[..., 
     assert re.match(rf"{wanted} jobs? would be", output.out), output
 
 
-def test_a_large_preview_has_a_limit(full: App, monkeypatch: pytest.MonkeyPatch):
-    """A command that would change fewer jobs by its default has a limit."""
-    monkeypatch.setattr("redrive.operate.operations.LIMIT", 1)
-    (shown,) = commands(Operator(full), "/operations/preview?action=redrive&q=state:dead&why=&queue=slow")
-
-    assert "redrive jobs redrive shop:app --state dead --to slow --limit 1000000000 --dry-run" == shown
-
-
 def test_a_filter_with_a_mistake_has_no_command(full: App):
     """A filter that cannot be read lists no job, so that no command does either."""
     assert [] == commands(Operator(full), "/jobs?q=stat:dead")

@@ -9,18 +9,20 @@ import typer
 from msgspec.structs import astuple, replace
 
 from redrive.app.app import App
-from redrive.cli.jobs import SELECTING, Limit, Number, jobs, selecting
+from redrive.cli.jobs import SELECTING, Limit, Most, Number, jobs, selecting
 from redrive.cli.known import check_names
 from redrive.cli.loading import Actor, AsJson, Target, load_existing
 from redrive.cli.local import Desk, act, check, is_server, perform, show
 from redrive.cli.operations import finish
 from redrive.cli.screen import say, say_kept
 from redrive.cli.text import jobs as text
-from redrive.engine.commands import LIMIT
 from redrive.engine.records import Filter
 from redrive.errors import JobNotFound
 from redrive.operate.filters import write
 from redrive.stores.urls import redacted
+
+# A limit above every number of jobs: an operation without one is to be confirmed by the number of its jobs.
+_ALL = 10**9
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list them.")]
 
@@ -43,7 +45,7 @@ def cancel(
     app: Target,
     where: Filter,
     *,
-    limit: Limit = LIMIT,
+    limit: Most = None,
     why: Annotated[str | None, typer.Option(help="Shown on the jobs.")] = None,
     dry_run: DryRun = False,
     actor: Actor = None,
@@ -65,7 +67,7 @@ def redrive(
     app: Target,
     where: Filter,
     *,
-    limit: Limit = LIMIT,
+    limit: Most = None,
     rate: Annotated[str | None, typer.Option(help="How many are due within how long, for example 100/s.")] = None,
     to: Annotated[str | None, typer.Option(help="The queue where they go; by default they stay.")] = None,
     dry_run: DryRun = False,
@@ -95,7 +97,7 @@ def repolicy(
     app: Target,
     where: Filter,
     *,
-    limit: Limit = LIMIT,
+    limit: Most = None,
     dry_run: DryRun = False,
     actor: Actor = None,
 ) -> None:
@@ -119,7 +121,7 @@ def _operate(
 ) -> None:
     """Start an operation: here it is carried out to its end, on a server the workers carry it on."""
     check(app, check_names, task=wanted.task, queue=wanted.queue)
-    these = {"q": write(wanted), "limit": wanted.limit}
+    these = {"q": write(wanted), "limit": _ALL if wanted.limit is None else wanted.limit}
     begun = perform(app, f"jobs {action}", given | these, actor=actor, dry_run=dry_run)
     if not isinstance(app, str):
         say(begun.note)
@@ -148,7 +150,7 @@ def audit(
     show(app, "jobs audit", text.audit, json=json, about=about, before=before, limit=limit)
 
 
-def _demanded(where: Filter, limit: int) -> Filter:
+def _demanded(where: Filter, limit: int | None) -> Filter:
     """Return a filter with a limit; refuse one without a condition, which would act on all jobs by accident."""
     if not where.conditions:
         raise typer.BadParameter(f"give ids, or at least one of --{', --'.join(SELECTING)}")

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 
 from redrive.app.app import App
 from redrive.cli.acting import DryRun, check_known, count, names_all
-from redrive.cli.jobs import Limit, jobs, selecting
+from redrive.cli.jobs import Most, jobs, selecting
 from redrive.cli.loading import Actor, AsJson, Target, load_existing
 from redrive.cli.screen import print_document, say, say_kept
-from redrive.engine.commands import LIMIT
 from redrive.engine.records import Filter
 from redrive.policy import parse_duration
 from redrive.stores.operations import clock
@@ -35,7 +34,7 @@ def delete(
     *,
     older_than: OlderThan = None,
     everything: Everything = False,
-    limit: Limit = LIMIT,
+    limit: Most = None,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: AsJson = False,
@@ -68,7 +67,7 @@ def archive(
     to: Annotated[Path, typer.Option(help="The file to which each job is appended as a line of JSON.")],
     older_than: OlderThan = None,
     everything: Everything = False,
-    limit: Limit = 1_000_000,
+    limit: Most = None,
     dry_run: DryRun = False,
     json: AsJson = False,
     actor: Actor = None,

@@ -48,6 +48,7 @@ BySkipped = Annotated[
     typer.Option("--skipped/--not-skipped", help="Only dead jobs that an operator has skipped, or all but those."),
 ]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
+Most = Annotated[int | None, typer.Option("--limit", min=1, help="At most so many; by default all.")]
 
 SELECTING: Final[Mapping[str, Any]] = {
     "state": ByState,

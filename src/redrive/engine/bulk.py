@@ -120,7 +120,7 @@ class BulkOperation(msgspec.Struct, frozen=True, gc=False):
     def batch(self) -> Filter:
         """The filter of the next batch."""
         most = BATCH if not self.spacing else max(1, min(BATCH, SPAN // self.spacing))
-        rest = replace(self.wanted, after_id=self.last_id, limit=min(most, self.wanted.limit - self.done))
+        rest = replace(self.wanted, after_id=self.last_id, limit=min(most, self.wanted.most - self.done))
         return frozen(self.action, rest, self.bound_id, self.frozen_at)
 
     @property
@@ -133,7 +133,7 @@ class BulkOperation(msgspec.Struct, frozen=True, gc=False):
     def advanced(self, at: datetime, *, done: int, kept: int, last_id: int | None) -> BulkOperation:
         """Return the operation after a batch; ``last_id`` is None if no job is left."""
         total = self.done + done
-        is_over = last_id is None or total >= self.wanted.limit
+        is_over = last_id is None or total >= self.wanted.most
         return replace(
             self,
             done=total,
@@ -169,7 +169,7 @@ def scoped(action: BulkAction, wanted: Filter) -> Filter:
     A redrive means dead jobs that were neither caught nor skipped, unless the filter has a state or ids. Raise
     `ConfigurationError` if the filter has no condition, or only means jobs on which the action has no effect.
     """
-    wanted.check_bulk()
+    wanted = wanted.for_changes()
     states = _STATES.get(action)
     if states is None:
         raise ConfigurationError(f"an {action} takes an operation back, not jobs by filter")

@@ -10,9 +10,6 @@ import shlex
 
 from redrive.engine.records import CONDITIONS, Filter
 
-#: Jobs that the commands on many jobs change at most, unless they are given a limit.
-LIMIT = 1000
-
 # Options without a value, each with an opposite.
 _FLAGS = ("caught", "skipped")
 

@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Final, TypeVar
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lifecycle import State
@@ -458,6 +458,9 @@ E = TypeVar("E", bound=StrEnum)
 #: An id above all ids of jobs.
 NEWEST = 2**63 - 1
 
+#: Jobs that a filter without a limit reads.
+PAGE: Final = 100
+
 
 class Filter(msgspec.Struct, frozen=True, gc=False):
     """A selection of jobs; all given conditions must hold.
@@ -488,7 +491,8 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
         after_id: jobs enqueued after this one.
         before_id: jobs enqueued before this one.
         oldest_first: in the order of enqueueing; otherwise newest first.
-        limit: maximum number of jobs.
+        limit: maximum number of jobs. None, the default, means 100 where jobs are read, and all that match where they
+            are changed or counted.
         refreshes: also failed attempts of refreshes, where dead jobs are read or started again. The schedule of the
             refresh retries them, and no operator has to, so that they are left out there unless ``ids`` names them.
         hidden: True if ``error`` is searched without any value of the job, as dashboards do that hide them.
@@ -527,7 +531,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     after_id: int = 0
     before_id: int = NEWEST
     oldest_first: bool = False
-    limit: int = 100
+    limit: int | None = None
     refreshes: bool = False
     hidden: bool = False
     redacted: bool = False
@@ -545,6 +549,8 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
                 raise ConfigurationError(f"Filter({field}=): a text, got {text!r}")
         for field in ("after_id", "before_id", "limit"):
             count: object = getattr(self, field)
+            if count is None and field == "limit":
+                continue
             if isinstance(count, bool) or not isinstance(count, int) or count < 0:
                 raise ConfigurationError(f"Filter({field}=): a whole number, zero or more, got {count!r}")
         # Raises an error if one cannot be read.
@@ -595,10 +601,19 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
         """True if rows are read further to be compared."""
         return self.reads_errors or self.reads_arguments
 
-    def check_bulk(self) -> None:
-        """Raise `ConfigurationError` if an operation that changes jobs would change all of them by accident."""
+    @property
+    def most(self) -> int:
+        """The number of jobs that a read returns at most."""
+        return PAGE if self.limit is None else self.limit
+
+    def for_changes(self) -> Filter:
+        """Return the filter of an operation that changes jobs: without a limit it changes all that match.
+
+        Raise `ConfigurationError` if it would change all jobs by accident.
+        """
         if not self.conditions and not self.all:
             raise ConfigurationError("the filter has no condition: give one, or Filter(all=True) for all jobs")
+        return self if self.limit is not None else replace(self, limit=NEWEST)
 
 
 _TEXTS = (

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from redrive.app.operators.bulk import bulk_options
 from redrive.app.protocol import Procedure
 from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, BulkState, scoped
-from redrive.engine.commands import LIMIT
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import Rate
 from redrive.engine.records import NEWEST, Count, Filter
@@ -40,9 +39,6 @@ SHOWN: Final = 50
 
 #: The name under which a preview reads; it is the most expensive page, so a process makes one at a time.
 PREVIEW: Final = "preview"
-
-# A limit of the command above every number of jobs.
-_ALL: Final = str(10**9)
 
 #: The number of jobs above which it has to be typed, and the part by which it may differ.
 MANY: Final = 1000
@@ -175,11 +171,6 @@ class OperationPreview(msgspec.Struct, frozen=True, gc=False):
     by_queue: tuple[NamedCount, ...]
     reasons: tuple[KeptLine, ...]
     sample: tuple[SampleLine, ...]
-
-    @property
-    def limit(self) -> str | None:
-        """The option of the command that changes as many jobs; None if its default is enough."""
-        return None if not self.changes.capped and self.changes.value + self.kept.value <= LIMIT else _ALL
 
 
 class OperationLine(msgspec.Struct, frozen=True, gc=False):

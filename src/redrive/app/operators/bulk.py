@@ -46,8 +46,8 @@ class BulkOperations:
 
         Args:
             action: ``redrive``, ``cancel`` or ``repolicy``.
-            where: the conditions; the limit counts the jobs that are changed. A redrive starts dead jobs that were not
-                caught, unless the filter has a state or ids.
+            where: the conditions; the limit, if there is one, counts the jobs that are changed. A redrive starts dead
+                jobs that were not caught, unless the filter has a state or ids.
             queue: for a redrive, the queue to which the jobs go; by default they stay in theirs.
             why: for a cancel, the reason, shown on the jobs.
 

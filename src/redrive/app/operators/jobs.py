@@ -27,19 +27,42 @@ class Jobs:
     Methods that change jobs refuse a filter without a condition, which would change all of them by accident:
     ``Filter(all=True)`` means all. They write a line to the audit log with the name of the *actor*, which is
     ``user@host`` of this process by default. They work in batches, each in a transaction of its own, so that an
-    interrupted call can be repeated.
+    interrupted call can be repeated. Unless the filter has a limit they change all jobs that match, but none that is
+    enqueued after the call has begun.
     """
 
     def __init__(self, app: AppProtocol) -> None:
         self._app = app
 
     def select(self, where: Filter | None = None) -> tuple[JobRecord, ...]:
-        """Read the rows of jobs, by default of the newest 100."""
+        """Read the rows of jobs: the newest 100, or as many as the limit of the filter allows; `count` counts all."""
         return self._app.store.run(admin.select(Filter() if where is None else checked_filter(where)))
 
     async def aselect(self, where: Filter | None = None) -> tuple[JobRecord, ...]:
         """Read jobs; see `select`."""
         return await self._app.store.arun(admin.select(Filter() if where is None else checked_filter(where)))
+
+    def count(self, where: Filter) -> int:
+        """Count all jobs that match, or at most as many as the limit of the filter.
+
+        The rows are read in batches, so that the cost grows with the number of jobs; `stats` has a bounded cost.
+
+        Raises:
+            ConfigurationError: the filter has no condition.
+        """
+        return run(self._app.store, self._count(checked_filter(where)))
+
+    async def acount(self, where: Filter) -> int:
+        """Count jobs; see `count`."""
+        return await arun(self._app.store, self._count(checked_filter(where)))
+
+    def _count(self, where: Filter) -> Procedure[int]:
+        def read(batch: Filter) -> Procedure[BulkResult]:
+            found: tuple[JobRecord, ...] = yield admin.select(replace(batch, oldest_first=True))
+            last = found[-1].id if len(found) == batch.limit else None
+            return BulkResult(tuple(job.id for job in found), last_id=last)
+
+        return len((yield from _in_batches(where, read)).ids)
 
     def stats(self, *, after_id: int = 0, task: str | None = None) -> Stats:
         """Count jobs by state: all, those with an id above ``after_id``, or those of one task.
@@ -76,7 +99,7 @@ class Jobs:
         `Run.cancel`.
 
         Args:
-            where: the conditions; the limit counts the jobs that are read.
+            where: the conditions; the limit, if there is one, counts the jobs that are read.
             why: the reason, shown on the jobs.
             actor: for the audit log.
 
@@ -90,21 +113,16 @@ class Jobs:
         return await arun(self._app.store, self._cancel(checked_filter(where), why, actor))
 
     def _cancel(self, where: Filter, why: str | None, actor: str | None) -> Procedure[tuple[int, ...]]:
-        where.check_bulk()
-        ended: list[int] = []
-        after: int | None = where.after_id
-        left = where.limit
-        while after is not None and left > 0:
-            batch = replace(where, after_id=after, limit=min(BATCH, left))
-            done = yield admin.cancel_all(batch, why=why, actor=actor or self._app.actor, now=self._app.now())
+        def change(batch: Filter) -> Procedure[BulkResult]:
+            by, now = actor or self._app.actor, self._app.now()
+            done: BulkResult = yield admin.cancel_all(batch, why=why, actor=by, now=now)
             if done.ids and heard("redrive.jobs", INFO):
                 from redrive.app.events import emit_cancelled
 
                 emit_cancelled((yield admin.select(Filter(ids=done.ids, limit=len(done.ids), oldest_first=True))))
-            ended += done.ids
-            after = done.last_id
-            left -= batch.limit
-        return tuple(ended)
+            return done
+
+        return (yield from _in_batches(where, change)).ids
 
     def redrive(
         self,
@@ -120,7 +138,8 @@ class Jobs:
         Jobs stay as they are if another job holds their unique key, or if their catch job has not ended.
 
         Args:
-            where: the conditions; jobs in other states stay as they are. The limit counts the jobs that are started.
+            where: the conditions; jobs in other states stay as they are. The limit, if there is one, counts the jobs
+                that are started.
             rate: the number of jobs that become due per time, such as ``"100/s"``; by default all are due now.
             queue: the queue to move them to; by default they stay in theirs.
             dry_run: change nothing, only return the result.
@@ -151,16 +170,16 @@ class Jobs:
     ) -> Procedure[BulkResult]:
         """Start dead or cancelled jobs again, as the procedure of both methods."""
         where, spacing = checked_filter(where), timedelta(0) if rate is None else Rate.parse(rate).spacing
-        where.check_bulk()
+        where = yield from _bounded(where)
         if dry_run:
             rehearsed: BulkResult = yield redriving.dry_run(where)
             return rehearsed
         ids: list[int] = []
         kept: list[tuple[int, str]] = []
         after: int | None = where.after_id
-        while after is not None and len(ids) < where.limit:
+        while after is not None and len(ids) < where.most:
             done = yield redriving.redrive(
-                replace(where, after_id=after, limit=min(BATCH, where.limit - len(ids))),
+                replace(where, after_id=after, limit=min(BATCH, where.most - len(ids))),
                 queue=queue,
                 spacing=spacing,
                 first_after=spacing * len(ids),
@@ -179,7 +198,7 @@ class Jobs:
         next failure on: due times stay as they are.
 
         Args:
-            where: the conditions; the limit counts the jobs that are read.
+            where: the conditions; the limit, if there is one, counts the jobs that are read.
             dry_run: change nothing, only return the result.
             actor: for the audit log.
 
@@ -211,7 +230,7 @@ class Jobs:
         it has a catch job that stays.
 
         Args:
-            where: the conditions; the limit counts the jobs that are read.
+            where: the conditions; the limit, if there is one, counts the jobs that are read.
             dry_run: change nothing, only return the result.
             actor: for the audit log.
 
@@ -243,7 +262,8 @@ class Jobs:
         the same call writes these jobs once more.
 
         Args:
-            where: the conditions; jobs that have not ended are left out. The limit counts the jobs that are read.
+            where: the conditions; jobs that have not ended are left out. The limit, if there is one, counts the jobs
+                that are read.
             to: the path of a file, to which lines are appended; or a function that stores a list of lines and raises
                 if it cannot.
             dry_run: write and change nothing, only return the result.
@@ -279,16 +299,25 @@ class Jobs:
 
 def _in_batches(where: Filter, change: Callable[[Filter], Procedure[BulkResult]]) -> Procedure[BulkResult]:
     """Change the jobs of a filter batch by batch, and return the results of all as one."""
-    where.check_bulk()
+    where = yield from _bounded(where)
     ids: list[int] = []
     kept: list[tuple[int, str]] = []
     after: int | None = where.after_id
-    left = where.limit
+    left = where.most
     while after is not None and left > 0:
         batch = replace(where, after_id=after, limit=min(BATCH, left))
         done = yield from change(batch)
         ids += done.ids
         kept += done.kept
         after = done.last_id
-        left -= batch.limit
+        left -= batch.most
     return BulkResult(tuple(ids), tuple(kept), after)
+
+
+def _bounded(where: Filter) -> Procedure[Filter]:
+    """Return the filter of an operation in batches, which ends although jobs are enqueued meanwhile."""
+    wanted = where.for_changes()
+    if where.limit is not None:
+        return wanted
+    newest: tuple[JobRecord, ...] = yield admin.select(Filter(limit=1))
+    return replace(wanted, before_id=min(where.before_id, newest[0].id + 1 if newest else 1))

@@ -37,8 +37,8 @@ class Batch:
 
     A job has ended when it has succeeded, is cancelled, or is dead; with a catch task, when its catch job has ended. An
     operator who redrives a dead job later does not change that. All jobs of a batch have the tag ``batch:N``, where N
-    is the id of the one that follows them. There ``app.jobs.select(Filter(tag=f"batch:{ctx.job_id}", state="dead"))``
-    returns what went wrong, as long as ended jobs are kept.
+    is the id of the one that follows them. There ``app.jobs.count(Filter(tag=f"batch:{ctx.job_id}", state="dead"))``
+    returns how many went wrong, and ``app.jobs.select`` which, as long as ended jobs are kept.
     """
 
     def __init__(self, app: AppProtocol) -> None:

@@ -252,23 +252,25 @@ class SubscriptionHandle:
             checked_count(event, "the id of an event")
         return operations.skip(*self._where, event, actor=actor or self.app.actor, now=self.app.now())
 
-    def redrive(self, *, limit: int = 1000, rate: str | None = None, actor: str | None = None) -> BulkResult:
-        """Start dead deliveries again, oldest first; see `redrive.app.operators.jobs.Jobs.redrive`.
+    def redrive(self, *, limit: int | None = None, rate: str | None = None, actor: str | None = None) -> BulkResult:
+        """Start dead deliveries again, oldest first, by default all; see `redrive.app.operators.jobs.Jobs.redrive`.
 
         Unless the subscription was held by them, later events have been delivered: they come out of order.
         """
         return run(self.app.store, self.redriving(limit, rate, actor))
 
-    async def aredrive(self, *, limit: int = 1000, rate: str | None = None, actor: str | None = None) -> BulkResult:
+    async def aredrive(
+        self, *, limit: int | None = None, rate: str | None = None, actor: str | None = None
+    ) -> BulkResult:
         """Start dead deliveries again, oldest first; see `redrive`."""
         return await arun(self.app.store, self.redriving(limit, rate, actor))
 
-    def redriving(self, limit: int, rate: str | None, actor: str | None) -> Procedure[BulkResult]:
+    def redriving(self, limit: int | None, rate: str | None, actor: str | None) -> Procedure[BulkResult]:
         """Start dead events again, as the procedure of both methods."""
         found: BulkResult = yield from typing.cast("Any", self.app).jobs.redriving(self._dead(limit), rate, None, actor)
         return found
 
-    def _dead(self, limit: int) -> Filter:
+    def _dead(self, limit: int | None) -> Filter:
         return Filter(
             state=State.DEAD,
             task=topics.task_name(*self._where),

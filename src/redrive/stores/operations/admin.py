@@ -201,7 +201,7 @@ def _params(wanted: Filter, *, restarting: bool = False, now: datetime | None = 
     names_them = wanted.refreshes or wanted.ids is not None or wanted.schedule is not None
     params: dict[str, object] = {name: getattr(wanted, name) for name in _SAME}
     params |= {
-        "count": wanted.limit,
+        "count": wanted.most,
         "ids": None,
         "refreshes": names_them or not asks_for_dead,
         "narrow": bool(wanted.without) or any(getattr(wanted, name) is not None for name in _NARROW),
@@ -282,9 +282,9 @@ def _newest_dead(wanted: Filter, params: dict[str, object], inside: _Inside) -> 
     found: list[JobRecord] = []
     while True:
         ids = [row[0] for row in (yield from _dead(wanted))]
-        some = params | {"ids": ids, "count": wanted.limit - len(found)}
+        some = params | {"ids": ids, "count": wanted.most - len(found)}
         found += yield from _matching(Query("jobs_these", some, into=JobRecord), inside)
-        if len(ids) < FEW or len(found) == wanted.limit:
+        if len(ids) < FEW or len(found) == wanted.most:
             return found
         wanted = replace(wanted, before_id=ids[-1])
 
@@ -332,7 +332,7 @@ def page(
     if is_dead:
         ids = [row[0] for row in (yield from _dead(wanted))]
         rows = yield from _matching(Query("jobs_these", params | {"ids": ids}, into=JobRecord), inside)
-        searched_to = ids[-1] if len(ids) == FEW and len(rows) < wanted.limit else None
+        searched_to = ids[-1] if len(ids) == FEW and len(rows) < wanted.most else None
     elif (some := (yield from few(wanted))) is not None:
         these = Query("jobs_these", params | {"ids": some}, into=JobRecord)
         return JobPage(tuple((yield from _matching(these, inside))))
@@ -342,7 +342,7 @@ def page(
         return JobPage(tuple(rows), searched_to, by_index=searched_to is not None and _has_index(wanted, word))
     # Those of an index that are older than what was read.
     older = [number for number in known if number < searched_to]
-    rest = params | {"ids": older, "count": wanted.limit - len(rows)}
+    rest = params | {"ids": older, "count": wanted.most - len(rows)}
     found = yield from _matching(Query("jobs_these", rest, into=JobRecord), inside)
     return JobPage((*rows, *found), searched_to, by_index=True)
 
@@ -356,7 +356,7 @@ def _newest(
     if count == budget:
         params = params | {"after_id": least - 1}
     rows = yield from _matching(Query("jobs_select", params, into=JobRecord), inside)
-    is_whole = count < budget or len(rows) == wanted.limit
+    is_whole = count < budget or len(rows) == wanted.most
     return rows, None if is_whole else least
 
 
@@ -422,13 +422,13 @@ def cancel(
 def cancel_all(
     wanted: Filter, *, why: str | None = None, actor: str = UNKNOWN, now: datetime | None = None
 ) -> Statements[BulkResult]:
-    """Cancel the jobs that match a filter and have not ended; at most ``wanted.limit`` jobs are read."""
+    """Cancel the jobs that match a filter and have not ended; at most ``wanted.most`` jobs are read."""
     at = yield from instant(now)
     jobs = yield from selected(replace(wanted, oldest_first=True))
     ended = yield from cancel_jobs(jobs, at, why)
     if ended:
         yield from record(at, actor, "cancel", ids=ended, filter=conditions(wanted), why=why)
-    return BulkResult(tuple(ended), last_id=jobs[-1].id if len(jobs) == wanted.limit else None)
+    return BulkResult(tuple(ended), last_id=jobs[-1].id if len(jobs) == wanted.most else None)
 
 
 @wakes

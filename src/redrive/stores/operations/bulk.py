@@ -146,13 +146,13 @@ def preview(
     at = at if frozen_at is None else min(at, frozen_at)
     ((_, last),) = yield Query("span", {"after_id": 0})
     bound = min(bound_id or last or 0, last or 0)
-    within = frozen(action, replace(wanted, limit=min(wanted.limit, COUNTED)), bound, at)
+    within = frozen(action, replace(wanted, limit=min(wanted.most, COUNTED)), bound, at)
     until = yield from _window(action, within, READ)
     found = yield from _found(action, replace(within, before_id=until or within.before_id), options, at)
     reasons: dict[str, int] = {}
     for number, why in found.kept:
         reasons.setdefault(why, number)
-    is_whole = until is None and (found.last_id is None or len(found.jobs) >= wanted.limit)
+    is_whole = until is None and (found.last_id is None or len(found.jobs) >= wanted.most)
     return BulkPreview(
         action=action,
         wanted=wanted,
@@ -198,7 +198,7 @@ def _found(action: BulkAction, wanted: Filter, options: BulkOptions, at: datetim
         chosen = yield from choose(wanted, most=COUNTED)
         return _Found(chosen.jobs, chosen.kept, last_id=chosen.last_id)
     read = yield from selected(wanted, unfinished=True)
-    last = read[-1].id if len(read) == wanted.limit else None
+    last = read[-1].id if len(read) == wanted.most else None
     # Ids follow the time of the enqueue closely, but not strictly.
     jobs = [job for job in read if job.state not in FINAL and job.enqueued_at <= at]
     if action is BulkAction.CANCEL:

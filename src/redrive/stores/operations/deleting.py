@@ -57,10 +57,10 @@ class ArchivePage(msgspec.Struct, frozen=True, gc=False):
 def delete(
     wanted: Filter, *, dry_run: bool = False, actor: str = UNKNOWN, now: datetime | None = None
 ) -> Statements[BulkResult]:
-    """Delete the jobs that match a filter, with all their rows; at most ``wanted.limit`` jobs are read."""
+    """Delete the jobs that match a filter, with all their rows; at most ``wanted.most`` jobs are read."""
     at = yield from instant(now)
     jobs = yield from selected(replace(wanted, oldest_first=True))
-    last = jobs[-1].id if len(jobs) == wanted.limit else None
+    last = jobs[-1].id if len(jobs) == wanted.most else None
     if jobs and not dry_run:
         locked: Sequence[JobRecord] = yield Query("job_locks", {"ids": [job.id for job in jobs]}, into=JobRecord)
         there = {job.id: job for job in locked}
@@ -110,11 +110,11 @@ def prune(chosen: Sequence[JobRecord], at: datetime) -> Statements[list[int]]:
 
 @reads
 def entries(wanted: Filter, *, now: datetime | None = None) -> Statements[ArchivePage]:
-    """Return all that is stored of the ended jobs that match and may be deleted; at most ``wanted.limit`` are read."""
+    """Return all that is stored of the ended jobs that match and may be deleted; at most ``wanted.most`` are read."""
     at = yield from instant(now)
     before = at if wanted.finished_before is None else min(at, wanted.finished_before)
     jobs = yield from selected(replace(wanted, all=False, oldest_first=True, finished_before=before))
-    last = jobs[-1].id if len(jobs) == wanted.limit else None
+    last = jobs[-1].id if len(jobs) == wanted.most else None
     chosen, kept = yield from choose(jobs)
     if not chosen:
         return ArchivePage(at, (), kept, last)

@@ -81,8 +81,9 @@ def _begin(instances: Sequence[InstanceRecord]) -> Statements[None]:
     yield Compound(tuple(queries))
 
 
-# The smallest number of jobs that is read at once.
+# The smallest and the largest number of jobs that are read at once.
 PAGE = 100
+MOST = 10_000
 
 
 @wakes
@@ -125,7 +126,7 @@ def _hasten_steps(job_id: int, at: datetime) -> Query:
 
 @reads
 def dry_run(wanted: Filter) -> Statements[BulkResult]:
-    """Return the result of `redrive` without starting a job; ``wanted.limit`` counts the jobs that would start."""
+    """Return the result of `redrive` without starting a job; ``wanted.most`` counts the jobs that would start."""
     chosen = yield from choose(wanted)
     return BulkResult(tuple(job.id for job in chosen.jobs), tuple(chosen.kept), chosen.last_id)
 
@@ -257,10 +258,10 @@ class Choice(msgspec.Struct):
 def choose(wanted: Filter, *, most: int | None = None) -> Statements[Choice]:
     """Choose jobs to start, oldest first, up to the limit of the filter, or until `most` jobs are to be left."""
     chosen = Choice(last_id=wanted.after_id)
-    while len(chosen.jobs) < wanted.limit and chosen.last_id is not None:
+    while len(chosen.jobs) < wanted.most and chosen.last_id is not None:
         if most is not None and len(chosen.kept) >= most:
             break
-        count = max(PAGE, wanted.limit - len(chosen.jobs))
+        count = max(PAGE, min(MOST, wanted.most - len(chosen.jobs)))
         rest = replace(wanted, after_id=chosen.last_id, oldest_first=True, limit=count)
         page = yield from selected(rest, restarting=True)
         families = yield from _families(page)
@@ -271,7 +272,7 @@ def choose(wanted: Filter, *, most: int | None = None) -> Statements[Choice]:
         for job in page:
             chosen.consider(job, families[job.id])
             chosen.last_id = job.id
-            if len(chosen.jobs) == wanted.limit:
+            if len(chosen.jobs) == wanted.most:
                 return chosen
         if len(page) < count:
             chosen.last_id = None
@@ -333,7 +334,7 @@ def repolicy(
     actor: str = UNKNOWN,
     now: datetime | None = None,
 ) -> Statements[BulkResult]:
-    """Give unfinished jobs the present policies of their tasks; at most ``wanted.limit`` jobs are read."""
+    """Give unfinished jobs the present policies of their tasks; at most ``wanted.most`` jobs are read."""
     at = yield from instant(now)
     jobs = yield from selected(replace(wanted, oldest_first=True))
     changed, kept = repolicies(jobs, policies)
@@ -341,7 +342,7 @@ def repolicy(
     if ids and not dry_run:
         yield from put_policies(changed, at)
         yield from record(at, actor, "repolicy", ids=ids, filter=conditions(wanted))
-    return BulkResult(tuple(ids), tuple(kept), jobs[-1].id if len(jobs) == wanted.limit else None)
+    return BulkResult(tuple(ids), tuple(kept), jobs[-1].id if len(jobs) == wanted.most else None)
 
 
 def repolicies(
