@@ -14,7 +14,8 @@ import pydantic
 import pytest
 
 from redrive import App, Flow
-from redrive.app.types import change, may_change
+from redrive.app.payload import Returns, Signature
+from redrive.app.types import change, may_change, may_lose
 from redrive.errors import PayloadError, ResultTooLarge
 from redrive.testing import VirtualClock, drain
 
@@ -301,3 +302,186 @@ def test_values_of_a_run_have_the_limit_of_a_result(app: App):
     assert [ResultTooLarge, ResultTooLarge] == [type(error) for error in refused]
     assert "flow.set('b', ...): the values of the run would have 1,200,0" in str(refused[0])
     assert {"a": "short", "b": half} == values
+
+
+# ------------------------------------------------------------------------------------ more than the annotation reads
+
+
+@dataclass
+class Bulky(Order):
+    """A subclass of an event."""
+
+    weight: int = 7
+
+
+@dataclass(frozen=True)
+class Item:
+    """A member of a set."""
+
+    name: str
+    count: int = 1
+
+
+class Lean(msgspec.Struct, omit_defaults=True):
+    """One that writes no defaults."""
+
+    note: str = ""
+    count: int = 0
+
+
+class LeanMore(Lean):
+    """A subclass."""
+
+    more: int = 0
+
+
+class More(Struct):
+    """A subclass."""
+
+    more: int = 0
+
+
+class MoreModel(Model):
+    """A subclass."""
+
+    more: int = 0
+
+
+class Alias(pydantic.BaseModel):
+    """A model whose members have other names in JSON."""
+
+    note: int = pydantic.Field(alias="Note")
+
+
+class Outer(pydantic.BaseModel):
+    """A model with one in it."""
+
+    inside: list[Alias] = []
+    next: Outer | None = None
+
+
+class Plain(pydantic.BaseModel):
+    """A model without aliases, which has itself in it."""
+
+    inside: list[Model] = []
+    next: Plain | None = None
+
+
+class Wrapped(msgspec.Struct, array_like=True):
+    """One that is written as a list."""
+
+    note: int
+
+
+class WrappedMore(Wrapped):
+    """A subclass."""
+
+    more: int = 2
+
+
+def signature(hint: Any) -> Signature:
+    """Return the signature of a function with one parameter, and with the same result."""
+
+    def f(a: object) -> object:
+        """Return the argument."""
+
+    f.__annotations__ = {"a": hint, "return": hint}
+    return Signature(f, "f")
+
+
+LOST = [
+    (Line | None, {"item": 1, "more": 2}, "{'item': 1, 'more': 2} becomes {'item': 1}; 'more' is lost: annotate it"),
+    (Typed, {"note": 1, "count": 2, "x": 1, "y": 2}, "'x', 'y' are lost"),
+    (
+        list[Struct],
+        [Struct(1), More(1, 2, 3)],
+        "[1]: {'note': 1, 'count': 2, 'more': 3} becomes {'note': 1, 'count': 2}",
+    ),
+    (dict[int, Struct], {3: More(1)}, "['3']: {'note': 1, 'count': 1, 'more': 0} becomes"),
+    (Model, MoreModel(note=1), "{'note': 1, 'more': 0} becomes {'note': 1}"),
+    (Model, {"note": 1, "extra": 2}, "'extra' is lost"),
+    (Lean, LeanMore("n", 1, 2), "'more' is lost"),
+    (Wrapped, WrappedMore(1), "[1, 2] becomes [1]; items are lost"),
+    (Plain, {"next": {"next": None, "inside": [], "x": 1}}, "['next']: {'next': None"),
+]
+
+
+@pytest.mark.parametrize(("hint", "value", "why"), LOST, ids=lambda each: str(each)[:30])
+def test_what_an_annotation_does_not_read_is_refused(hint: Any, value: Any, why: str):
+    """An argument and a result name the place, the value, what would arrive, and what is lost."""
+    with pytest.raises(PayloadError, match="argument 'a' would not arrive as it is") as refused:
+        signature(hint).write((value,), {})
+    assert why in str(refused.value)
+    with pytest.raises(PayloadError, match="the result would not arrive as -> ") as refused:
+        Returns(signature(hint)).check(value)
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize("place", [each for each in PLACES if each is not by_machine])
+def test_a_subclass_of_the_annotation_is_refused(app: App, place):
+    """Its own fields would be lost."""
+    with pytest.raises(PayloadError, match="would not arrive as it is: .*'weight' is lost"):
+        place(app, Bulky())
+
+
+def test_a_subclass_of_the_data_of_a_machine_is_refused(app: App):
+    """As for events."""
+    machine = app.machine("orders", data=Order)
+
+    @machine.start
+    def placed(event: Line) -> None:
+        """Do nothing."""
+
+    with pytest.raises(PayloadError, match="would not arrive as they are: .*'weight' is lost"):
+        machine.codec.write(Bulky())
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [
+        (Line, {}),
+        (dict[float, Item], {1: Item("a")}),
+        (set[Item], {Item("x" * n) for n in range(20)}),
+        (set[Item], [Item("a"), Item("a")]),
+        (Lean, {"note": "", "count": 0}),
+        (Lean, Lean()),
+        (Alias, {"Note": 1}),
+        (Outer, {"inside": [{"Note": 1}]}),
+        (Model, {"note": 1}),
+        (Decimal | Item, {"name": "a"}),
+        (list[Item], [{"name": "a"}, {"count": 2, "name": "b"}]),
+    ],
+)
+def test_added_defaults_other_orders_and_other_spellings_are_no_loss(hint: Any, value: Any):
+    """Nothing is missing at the other end."""
+    taken = signature(hint)
+
+    assert taken.read(taken.write((value,), {})).keys() == {"a"}
+    assert taken.read(taken.write((), {"a": value}, order="deterministic")).keys() == {"a"}
+
+
+def test_what_cannot_be_written_again_is_not_compared():
+    """A value of the user's class that is read as one that cannot be written is taken, as before."""
+
+    class Strange(pydantic.BaseModel):
+        note: int
+
+        @pydantic.field_serializer("note")
+        def once(self, value: int) -> int:
+            if value == 2:
+                raise ValueError
+            return 2
+
+    taken = signature(Strange)
+
+    assert b'{"a":{"note":2}}' == taken.write((Strange(note=1),), {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [(int, False), (list[str], False), (Any, False), (Odd, False), (Line, True), (list[Typed], True), (Pair, True),
+     (Model | None, True), (Alias, False), (Outer, False), (Plain, True), ("Missing", False)],
+)  # fmt: skip
+def test_only_annotations_with_classes_are_compared(kind: Any, expected: bool):
+    """Plain arguments cost nothing more."""
+    assert expected is may_lose(kind)

@@ -9,7 +9,8 @@ unions of these), pydantic models, and `zoneinfo.ZoneInfo`. A function with anot
 A ``datetime`` has its offset in JSON, but not its time zone; one in a zone with changing offsets is refused at enqueue.
 An argument without a precise annotation (none, ``Any``, ``list``,
 ``dict[str, Any]``, ``str``), or a field of this kind in an argument, must not be changed by JSON: a ``datetime`` that
-would become a ``str`` is refused. The same holds for events and for the data of machines.
+would become a ``str`` is refused. A value of a class must arrive with all that it has: the fields of a subclass of the
+annotation, or further keys of a TypedDict, are refused. The same holds for events and for the data of machines.
 """
 
 from __future__ import annotations
@@ -29,11 +30,15 @@ import msgspec
 from redrive.app.arguments import SHOWN, shown
 from redrive.app.attempts.context import Context, Pending
 from redrive.app.types import (
+    Loss,
     change,
     covers,
     holds_time,
+    left_out,
+    loss,
     lost_zone,
     may_change,
+    may_lose,
     no_number,
     type_name,
     unsupported,
@@ -92,7 +97,7 @@ def _schema(kind: type) -> dict[str, Any]:
     return {"type": "string"} if kind is ZoneInfo else {}
 
 
-def _encoded(arguments: Mapping[str, Any], order: KeyOrder) -> bytes:
+def _encoded(arguments: object, order: KeyOrder) -> bytes:
     try:
         return msgspec.json.encode(arguments, enc_hook=enc_hook, order=order)
     except TypeError:
@@ -130,6 +135,26 @@ def _lost(value: object) -> str:
     """Return why a value has null in JSON that was none; empty if that is not so."""
     number = no_number(value)
     return "" if number is None else f" (JSON has no {number}: null stands in its place)"
+
+
+def find_loss(hint: object, raw: bytes, arrived: object, *, order: KeyOrder = None) -> Loss | None:
+    """Return what a value loses when it is read, such as the fields of a subclass of its annotation; None if nothing.
+
+    The documents of the value and of what was read are compared, but only if they are not equal.
+
+    Args:
+        hint: the annotation under which it was read.
+        raw: its JSON.
+        arrived: what was read from that.
+        order: of the members in `raw`.
+    """
+    try:
+        again = _encoded(arrived, order)
+    except Exception:  # noqa: BLE001 - serialisers are the user's; what they refuse cannot be compared
+        return None
+    if again == raw:
+        return None
+    return loss(msgspec.json.decode(raw), msgspec.json.decode(again), left_out(hint))
 
 
 def _cut(text: str) -> str:
@@ -262,6 +287,10 @@ class Signature:
         return tuple(name for name in self.payload if may_change(self.hints.get(name, Any)))
 
     @cached_property
+    def _losing(self) -> tuple[str, ...]:
+        return tuple(name for name in self.payload if may_lose(self.hints.get(name, Any)))
+
+    @cached_property
     def _timed(self) -> tuple[str, ...]:
         return tuple(name for name in self.payload if holds_time(self.hints.get(name, Any)))
 
@@ -286,6 +315,8 @@ class Signature:
             found = change(self.hints.get(name, Any), bound[name], arrived[name]) if name in bound else None
             if found is not None:
                 raise PayloadError(f"{self.name}: argument {name!r} would not arrive as it is: {found}")
+        if self._losing:
+            self._check_loss(raw, decoded, order)
         for name in self._timed:
             zone = lost_zone(bound.get(name))
             if zone is not None:
@@ -294,6 +325,14 @@ class Signature:
                     "give value.astimezone(datetime.UTC), and the zone as an argument of its own (zoneinfo.ZoneInfo)"
                 )
         return raw
+
+    def _check_loss(self, raw: bytes, decoded: msgspec.Struct, order: KeyOrder) -> None:
+        """Raise `PayloadError` if an argument of a class has more members than its annotation."""
+        found = find_loss(self._decoder.type, raw, decoded, order=order)
+        if found is not None:
+            name = next(each for each in self._losing if found.place.startswith(f"[{each!r}]"))
+            inside = found._replace(place=found.place.removeprefix(f"[{name!r}]"))
+            raise PayloadError(f"{self.name}: argument {name!r} would not arrive as it is: {inside}")
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self.payload):
@@ -478,6 +517,10 @@ class Returns:
     def _takes_none(self) -> bool:
         return self.hint in (Any, object, type(None))
 
+    @cached_property
+    def _loses(self) -> bool:
+        return may_lose(self.hint)
+
     def check(self, value: object) -> bytes | None:
         """Return a result as JSON, None for None, after a check that it can be read again by the annotation."""
         if value is None and self._takes_none:
@@ -485,9 +528,12 @@ class Returns:
         raw = write_result(value, limit=self.limit)
         text, decoder = b"null" if raw is None else raw, self.decoder
         try:
-            decoder.decode(text)
+            arrived = decoder.decode(text)
         except Exception as error:
             raise self._unlike(f"the result {_cut(text.decode())}", error, value) from error
+        found = find_loss(self.hint, text, arrived) if self._loses else None
+        if found is not None:
+            raise PayloadError(f"the result would not arrive as -> {type_name(self.hint)}: {found}")
         return raw
 
     def read(self, raw: bytes | None) -> Any:

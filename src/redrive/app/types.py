@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, time, tzinfo
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -107,6 +107,19 @@ class Change(NamedTuple):
         return f"{where}{shown(self.before)} becomes {shown(self.after)}; {advice}"
 
 
+class Loss(Change):
+    """A part of a document that has more members or items than what is read from it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        lost = "items are"
+        if isinstance(self.before, dict):
+            names = [name for name in self.before if name not in self.after]
+            lost = f"{', '.join(map(repr, names))} {'is' if len(names) == 1 else 'are'}"
+        return self.with_advice(f"{lost} lost: annotate it with what it is")
+
+
 def change(hint: object, before: object, after: object, place: str = "") -> Change | None:
     """Return the first part of a value that arrives as another one, although its annotation does not say so.
 
@@ -181,6 +194,81 @@ def unwritable(value: object, place: str = "") -> Change | None:
     elif isinstance(value, list | tuple):
         pairs = ((f"{place}[{number}]", part) for number, part in enumerate(value))
     return next((found for where, part in pairs if (found := unwritable(part, where)) is not None), None)
+
+
+_CLASSES = (
+    msgspec.inspect.DataclassType
+    | msgspec.inspect.StructType
+    | msgspec.inspect.TypedDictType
+    | msgspec.inspect.NamedTupleType
+)
+
+
+def may_lose(hint: object) -> bool:
+    """Return True if a type has a class, so that a value may have more members than are read."""
+    try:
+        parts = list(_parts(hint))
+    except TypeError:
+        return False
+    models = [part.cls for part in parts if isinstance(part, msgspec.inspect.CustomType)]
+    # The members of a mapping that is given for a model with aliases have other names than those of the model.
+    if any(map(_has_aliases, models)):
+        return False
+    return any(isinstance(part, _CLASSES) for part in parts) or any(hasattr(kind, "model_validate") for kind in models)
+
+
+def _has_aliases(kind: object) -> bool:
+    """Return True if a field of a pydantic model, or of a model in it, has another name in JSON."""
+    left, seen = [kind], set()
+    while left:
+        part = left.pop()
+        left += typing.get_args(part)
+        fields = getattr(part, "model_fields", None)
+        if isinstance(fields, Mapping) and part not in seen:
+            seen.add(part)
+            if any(each.alias or each.validation_alias for each in fields.values()):
+                return True
+            left += [each.annotation for each in fields.values()]
+    return False
+
+
+def left_out(hint: object) -> frozenset[str]:
+    """Return the names of the members that a class in a type does not write if they have their defaults."""
+    structs = (part for part in _parts(hint) if isinstance(part, msgspec.inspect.StructType))
+    lean = (each for each in structs if each.cls.__struct_config__.omit_defaults)
+    return frozenset(field.encode_name for each in lean for field in each.fields)
+
+
+def loss(before: Any, after: Any, optional: Collection[str], place: str = "") -> Loss | None:
+    """Return the first part of a document with a member or an item that another document has not.
+
+    Args:
+        before: the document as it was written.
+        after: the document as it is written of what was read from it. Other values, and more members, are no loss.
+        optional: the names of members that may be missing; see `left_out`.
+        place: of the document in a larger one.
+    """
+    if before == after:
+        return None
+    if isinstance(before, dict) and isinstance(after, dict):
+        missing, added = before.keys() - after.keys() - {*optional}, after.keys() - before.keys()
+        # What is no name is the key of a mapping, which JSON may write in another way, such as 1 and 1.0.
+        if any(map(str.isidentifier, missing)) or len(missing) > len(added):
+            return Loss(place, before, after)
+        parts = ((before[key], after[key], f"{place}[{key!r}]") for key in before if key in after)
+    elif isinstance(before, list) and isinstance(after, list):
+        # The items of a set have no order, and it has each of them once.
+        if any(item not in after for item in before[len(after) :]):
+            return Loss(place, before, after)
+        parts = (
+            (one, other, f"{place}[{number}]")
+            for number, (one, other) in enumerate(zip(before, after, strict=False))
+            if one != other and one not in after
+        )
+    else:
+        return None
+    changes = (loss(one, other, optional, where) for one, other, where in parts)
+    return next((each for each in changes if each is not None), None)
 
 
 def _parts(hint: object) -> Iterator[object]:

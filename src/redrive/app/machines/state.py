@@ -13,11 +13,11 @@ import msgspec
 
 from redrive.app.attempts.effects import Effects
 from redrive.app.attempts.origins import MachineProtocol, TransitionHandle
-from redrive.app.payload import check_document, dec_hook, enc_hook, refuse_encoded
+from redrive.app.payload import check_document, dec_hook, enc_hook, find_loss, refuse_encoded
 from redrive.app.protocol import AppProtocol
 from redrive.app.tasks.enqueue import Options
 from redrive.app.tasks.task import Task, Traits
-from redrive.app.types import change, type_name, unsupported
+from redrive.app.types import change, may_lose, type_name, unsupported
 from redrive.engine.machine import Guard, MachineState, StateTimeout, entered
 from redrive.engine.origin import Kind, of_machine, read_origin
 from redrive.engine.records import NewJob
@@ -259,6 +259,7 @@ class DataCodec:
         if problem:
             raise MachineDefinitionError(f"machine {machine!r}: its data cannot be stored: {problem}")
         self._decoder = msgspec.json.Decoder(kind, dec_hook=dec_hook)
+        self._loses = may_lose(kind)
 
     def write(self, value: object) -> bytes:
         """Return data as JSON, after a check that it can be read again."""
@@ -270,7 +271,7 @@ class DataCodec:
             raise PayloadError(
                 f"machine {self._machine!r}: the data do not fit {type_name(self.kind)}: {error}"
             ) from error
-        found = change(self.kind, value, arrived)
+        found = change(self.kind, value, arrived) or (find_loss(self.kind, raw, arrived) if self._loses else None)
         if found is not None:
             raise PayloadError(f"machine {self._machine!r}: the data would not arrive as they are: {found}")
         check_document(raw, f"machine {self._machine!r}: the data", None)

@@ -14,10 +14,10 @@ import msgspec
 
 from redrive.app.arguments import checked_count, checked_function, checked_text, shown
 from redrive.app.attempts.effects import joined
-from redrive.app.payload import check_document, dec_hook, enc_hook
+from redrive.app.payload import check_document, dec_hook, enc_hook, find_loss
 from redrive.app.protocol import AppProtocol
 from redrive.app.topics.subscription import Subscription, checked_shards
-from redrive.app.types import change, type_name, unsupported
+from redrive.app.types import change, may_lose, type_name, unsupported
 from redrive.engine.frozen import freeze
 from redrive.engine.records import ENCODED
 from redrive.engine.topics import (
@@ -115,6 +115,10 @@ class Topic(Generic[E]):
                 )
             found[name] = part
         return found
+
+    @cached_property
+    def _losing(self) -> frozenset[str]:
+        return frozenset(name for name, part in self.types.items() if may_lose(part))
 
     @cached_property
     def _decoders(self) -> Mapping[str, msgspec.json.Decoder[Any]]:
@@ -293,7 +297,8 @@ class Topic(Generic[E]):
         except Exception as error:
             # Serialisers and validators are the user's and may raise anything.
             raise PayloadError(f"topic {self.name!r}: the event {shown(event)} cannot be stored: {error}") from error
-        found = change(self.types[name], event, arrived)
+        kind = self.types[name]
+        found = change(kind, event, arrived) or (find_loss(kind, raw, arrived) if name in self._losing else None)
         if found is not None:
             raise PayloadError(f"topic {self.name!r}: the event {shown(event)} would not arrive as it is: {found}")
         check_document(raw, f"topic {self.name!r}: the event", self.app.max_payload)
