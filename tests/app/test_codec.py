@@ -386,6 +386,77 @@ def test_a_result_that_cannot_be_encoded_is_written_later(url: str):
     app.close()
 
 
+class Confused:
+    """Returns values of wrong types for documents with a word."""
+
+    def __init__(self, decoded: object = b"", encoded: object = "") -> None:
+        self._decoded, self._encoded = decoded, encoded
+
+    def encode(self, document: bytes) -> Any:
+        """Return a document as a text; one that cannot be encoded as something else."""
+        return self._encoded if b"unwritable" in document else document.decode()
+
+    def decode(self, text: str) -> Any:
+        """Return the document of a text; one that cannot be decoded as something else."""
+        return self._decoded if "unreadable" in text else text.encode()
+
+
+@pytest.mark.parametrize("decoded", ["text", None, 3, bytearray(b"{}")], ids=str)
+def test_a_document_that_is_decoded_to_another_type_holds_only_its_job(
+    url: str, decoded: object, caplog: pytest.LogCaptureFixture
+):
+    """The jobs behind it run; it waits with the reason, and the log names the codec and what it returned."""
+    app = App(url, codec=Confused(decoded), clock=VirtualClock())
+
+    @app.task
+    def work(word: str) -> str:
+        return word
+
+    bad, *good = work.enqueue_many(["unreadable", "a", "b"])
+    with caplog.at_level(logging.WARNING, "redrive.stores"):
+        drain(app, within="1s")
+
+    assert ["a", "b"] == [job.result(timeout=0) for job in good]
+    assert Hold.BAD_PAYLOAD is bad.refresh().record.hold
+    assert "its decode() fails, as the log says" in str(bad.record.note)
+    assert f"(Confused) cannot decode a stored document (decode() returned {type(decoded).__name__}, and" in caplog.text
+    app.close()
+
+
+@pytest.mark.parametrize("decoded", [b"", b"\xff", b"[1]", b'{"word":', b'{"redrive:encoded":"unreadable"}'], ids=repr)
+def test_a_document_that_is_decoded_to_another_one_holds_only_its_job(url: str, decoded: bytes):
+    """As one that the code cannot read."""
+    app = App(url, codec=Confused(decoded), clock=VirtualClock())
+
+    @app.task
+    def work(word: str) -> str:
+        return word
+
+    bad, good = work.enqueue_many(["unreadable", "a"])
+    drain(app, within="1s")
+
+    assert "a" == good.result(timeout=0)
+    assert Hold.BAD_PAYLOAD is bad.refresh().record.hold
+    app.close()
+
+
+@pytest.mark.parametrize("encoded", [b"bytes", None, {"a": 1}], ids=str)
+def test_what_is_encoded_to_another_type_is_refused(url: str, encoded: object):
+    """The error names the codec and the type, and nothing is written."""
+    app = App(url, codec=Confused(encoded=encoded), clock=VirtualClock())
+
+    @app.task
+    def work(word: str) -> str:
+        return word
+
+    with pytest.raises(
+        CodecError, match=rf"\(Confused\) .* encode\(\) returned {type(encoded).__name__}, and must ret"
+    ):
+        work.enqueue("unwritable")
+    assert () == app.jobs.select()
+    app.close()
+
+
 def test_a_wrong_key_is_logged_once(url: str, caplog: pytest.LogCaptureFixture):
     """The log names the error of the codec, and not the document."""
     before = Shop(url, Encrypted(OLD))

@@ -3,8 +3,9 @@
 Operations see documents as they are without a codec: digests, tags and keys are made of them, and comparisons hold.
 This is the only place that calls the codec.
 
-A document that the codec cannot decode is handed out as it is stored, so that one of them stops no statement about
-others. Its readers raise `redrive.errors.PayloadEncoded`, and workers keep such jobs waiting.
+A document that the codec cannot decode, or for which it returns no bytes, is handed out as it is stored, so that one of
+them stops no statement about others. Its readers raise `redrive.errors.PayloadEncoded`, and workers keep such jobs
+waiting.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import structs
 
+from redrive.app.types import type_name
 from redrive.engine.records import ENCODED
 from redrive.engine.runs import StepKind
 from redrive.errors import CodecError
@@ -125,13 +127,21 @@ class CodedStore:
 
     def _encode(self, document: bytes) -> bytes:
         try:
-            return ENCODED + msgspec.json.encode(self._codec.encode(document)) + b"}"
+            text = self._codec.encode(document)
         except Exception as error:
             # The codec is the user's and may raise anything.
-            raise CodecError(
-                f"the codec of the app could not encode a document, and nothing was written: {type(error).__name__}: "
-                f"{error}"
-            ) from error
+            raise CodecError(f"{self._refused}: {type(error).__name__}: {error}") from error
+        if not isinstance(text, str):
+            raise CodecError(f"{self._refused}: encode() returned {type_name(type(text))}, and must return a str")
+        return ENCODED + msgspec.json.encode(text) + b"}"
+
+    @property
+    def _refused(self) -> str:
+        return f"the codec of the app ({self._name}) could not encode a document, and nothing was written"
+
+    @property
+    def _name(self) -> str:
+        return type_name(type(self._codec))
 
     # ---------------------------------------------------------------- out of the database
 
@@ -164,17 +174,25 @@ class CodedStore:
 
     def _plain(self, found: re.Match[bytes]) -> bytes:
         try:
-            return self._codec.decode(msgspec.json.decode(found[1], type=str))
+            document: object = self._codec.decode(msgspec.json.decode(found[1], type=str))
         except Exception as error:  # noqa: BLE001 - the codec is the user's and may raise anything
-            if not self._warned:
-                self._warned = True
-                _log.warning(
-                    "%s: the codec of the app cannot decode a stored document (%s); jobs with such documents wait for "
-                    "a process that can. This is logged once",
-                    self._store,
-                    type(error).__name__,
-                )
-            return found[0]
+            return self._undecoded(found[0], type(error).__name__)
+        if not isinstance(document, bytes):
+            why = f"decode() returned {type_name(type(document))}, and must return bytes"
+            return self._undecoded(found[0], why)
+        return document
+
+    def _undecoded(self, stored: bytes, why: str) -> bytes:
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "%s: the codec of the app (%s) cannot decode a stored document (%s); jobs with such documents wait "
+                "for a process that can. This is logged once",
+                self._store,
+                self._name,
+                why,
+            )
+        return stored
 
 
 class _Transaction:

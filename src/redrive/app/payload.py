@@ -54,6 +54,9 @@ _AWAITABLE = (collections.abc.Awaitable, collections.abc.Coroutine)
 
 _ARGUMENTS = "the document of its arguments"
 
+#: Why a stored document is still encoded.
+NOT_DECODED = "App(codec=...) is missing, or has not its key, or its decode() fails, as the log says"
+
 KeyOrder: TypeAlias = Literal["deterministic"] | None
 
 _KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -120,9 +123,7 @@ def _place(arguments: Mapping[str, Any]) -> str:
 def refuse_encoded(raw: bytes, what: str) -> None:
     """Raise `PayloadEncoded` if a stored document is encoded: the store has decoded those that it can decode."""
     if raw.startswith(ENCODED):
-        raise PayloadEncoded(
-            f"{what} is encoded, and this process cannot decode it: App(codec=...) is missing, or has not its key"
-        )
+        raise PayloadEncoded(f"{what} is encoded, and this process cannot decode it: {NOT_DECODED}")
 
 
 def _text(error: Exception) -> str:

@@ -14,7 +14,7 @@ import msgspec
 
 from redrive.app.arguments import checked_count, checked_function, checked_text, shown
 from redrive.app.attempts.effects import joined
-from redrive.app.payload import check_document, dec_hook, enc_hook, find_loss
+from redrive.app.payload import NOT_DECODED, check_document, dec_hook, enc_hook, find_loss
 from redrive.app.protocol import AppProtocol
 from redrive.app.topics.subscription import Subscription, checked_shards
 from redrive.app.types import change, may_lose, type_name, unsupported
@@ -169,10 +169,7 @@ class Topic(Generic[E]):
                 f"event {event.id} has version {event.version}, and this code has version {self.version} of the topic"
             )
         if event.payload is not None and event.payload.startswith(ENCODED):
-            return (
-                f"event {event.id} is encoded, and this process cannot decode it: App(codec=...) is missing, or has "
-                "not its key"
-            )
+            return f"event {event.id} is encoded, and this process cannot decode it: {NOT_DECODED}"
         if event.type not in self.types:
             known = ", ".join(sorted(self.types))
             return f"event {event.id} has the type {event.type}, and the topic has here only {known}"

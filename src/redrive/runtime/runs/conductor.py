@@ -28,6 +28,7 @@ from redrive.app.flows.calls import StepFunction, Undo
 from redrive.app.flows.flow_call import ConductorProtocol, FlowCall
 from redrive.app.flows.workflow import Workflow
 from redrive.app.loading import REFUSAL
+from redrive.app.payload import NOT_DECODED
 from redrive.app.tasks.failures import carried
 from redrive.clock import SystemClock
 from redrive.engine.lease import limit_of
@@ -115,10 +116,7 @@ def encoded(run: RunRecord, steps: Sequence[StepRecord], arrived: Arrivals) -> s
     )
     if not any(each is not None and each.startswith(ENCODED) for each in documents):
         return None
-    return (
-        f"{describe_run(run)}: a document of it is encoded, and this worker cannot decode it: App(codec=...) is "
-        "missing, or has not its key"
-    )
+    return f"{describe_run(run)}: a document of it is encoded, and this worker cannot decode it: {NOT_DECODED}"
 
 
 class Conductor:
