@@ -15,7 +15,7 @@ from redrive import App, CatchRequest, Context, Filter, Flow
 from redrive.cli import cli
 from redrive.engine.counters import ErrorLine, TallyRows
 from redrive.engine.lifecycle import State
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, PayloadEncoded
 from redrive.stores.operations.counters import write_counters
 from redrive.stores.operations.erasing import ERASED, Erased, erase_jobs
 from redrive.testing import drain
@@ -26,6 +26,13 @@ from tests.web.client import Operator
 app = app_of_a_store
 
 PERSON, OTHER = "customer:7", "customer:77"
+
+
+@dataclass
+class Opened:
+    """The event of an instance of a machine that is searched."""
+
+    customer: int
 
 
 @dataclass
@@ -354,6 +361,68 @@ def test_a_long_value_of_a_searched_field_is_found(app: App):
     assert {"jobs": 1, "arguments": 1} == dict(app.database.erase(person).counts)
 
 
+def test_a_searched_field_is_named_with_its_value(app: App):
+    """Its tag is the value alone, which may be short, or the same for another reason."""
+
+    @app.task(name="mail", search=["customer", "order.customers.id"])
+    def mail(customer: int = 0, order: dict[str, Any] | None = None) -> None:
+        """Do nothing."""
+
+    inside = mail.options(tags=["x"]).enqueue(order={"customers": [{"id": 77}]})
+    mail.options(tags=["77"]).enqueue(7)
+    jobs = [mail.enqueue(77) for _ in range(401)]
+
+    assert not app.database.erase("order:77").matched
+    assert not app.database.erase("customer:").matched
+    assert {"jobs": 401, "arguments": 401} == dict(app.database.erase("customer:77").counts)
+    assert not app.database.erase("customer:77").matched
+    assert {"jobs": 1, "arguments": 1} == dict(app.database.erase("order.customers.id:77").counts)
+    assert {inside.id, *(job.id for job in jobs)}.isdisjoint(job.id for job in app.jobs.select())
+
+
+def test_a_searched_field_of_an_event_is_named_with_its_value(app: App):
+    """Jobs of transitions have the event as a part of their arguments."""
+    shop = app.machine("shop", search=["customer"])
+
+    @shop.start
+    def opened(event: Opened) -> None:
+        """Do nothing."""
+
+    shop.send("s-1", Opened(42))
+    drain(app)
+
+    assert 1 == app.database.erase("customer:42", dry_run=True).counts["jobs"]
+
+
+def test_a_field_that_cannot_be_decoded_is_an_error(tmp_path: Path):
+    """Without the key no argument shows which of them has the value."""
+
+    class Reversed:
+        def encode(self, document: bytes) -> str:
+            return document.decode()[::-1]
+
+        def decode(self, text: str) -> bytes:
+            return text[::-1].encode()
+
+    url = f"sqlite:///{tmp_path}/app.db"
+    for codec, close in ((Reversed(), False), (None, True)):
+        app = App(url, codec=codec)
+
+        @app.task(name="mail", search=["customer"])
+        def mail(customer: int) -> None:
+            """Do nothing."""
+
+        if close:
+            with pytest.raises(PayloadEncoded, match="erase it in a process with the codec"):
+                app.database.erase("customer:7")
+            answer = Operator(app).post("/api/v1/erase", json={"value": "customer:7"})
+            assert 422 == answer.status_code
+        else:
+            mail.enqueue(7)
+            assert app.database.erase("customer:7", dry_run=True).matched
+        app.close()
+
+
 def test_many_jobs_are_erased_in_batches(app: App):
     """Each transaction deletes some of them."""
     shop = Shop(app)
@@ -384,9 +453,12 @@ def test_the_command_asks_and_reports(tmp_path: Path, monkeypatch: pytest.Monkey
     asked = run(cli, ["erase", "persons:app", PERSON])
     dry = run(cli, ["erase", "persons:app", PERSON, "--dry-run"])
     done = run(cli, ["erase", "persons:app", PERSON, "--yes", "--json"])
+    again = [run(cli, ["erase", "persons:app", PERSON, *options]) for options in ((), ("--yes",), ("--dry-run",))]
 
     assert (2, 0, 0) == (asked.exit_code, dry.exit_code, done.exit_code)
     assert "1 jobs, 1 arguments would be erased" in dry.output
+    assert [1, 1, 1] == [each.exit_code for each in again]
+    assert all("nothing is stored under this value" in each.output for each in again)
     assert {"jobs": 1, "arguments": 1} == json.loads(done.output)["counts"]
     app.close()
 

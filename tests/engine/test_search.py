@@ -13,6 +13,7 @@ from redrive.engine.search import (
     MOST_TAGS,
     Bounds,
     ValueSearch,
+    has_value,
     secret_part,
     tag_of,
     tags_of,
@@ -56,6 +57,25 @@ def test_fields_are_paths():
 
     assert ("o-1", "a", "b") == tags(order, "order.id", "order.lines.sku")
     assert () == tags(order, "order", "order.none", "none.id", "order.id.deeper")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("customer", "7", True),
+        ("order.lines.sku", " b ", True),
+        ("lines.sku", "b", True),
+        ("sku", "a", True),
+        ("customer", "77", False),
+        ("order", "7", False),
+        ("paid", "True", False),
+    ],
+)
+def test_a_field_with_a_value_is_found_in_any_part(field: str, value: str, expected: bool):
+    """Its path begins in any object, as those of a field of an event, which is a part of arguments."""
+    document = b'{"event": [{"customer": 7, "paid": true, "order": {"lines": [{"sku": "a"}, {"sku": "b"}]}}], "x": 77}'
+
+    assert expected is has_value(document, field, value)
 
 
 def test_a_list_has_a_limited_number_of_tags():

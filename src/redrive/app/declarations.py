@@ -119,10 +119,10 @@ class Declarations:
                 hold up the other handlers. Its timeout kills it, and if it dies, the worker goes on. The function
                 stands at the top of a module. Its context has no resources and no transaction.
             search: fields of the arguments by which jobs are found, such as ``["invoice", "lines.sku"]``: each enqueue
-                writes their values as tags. A text or a number is a value; a list has those of its members, 100 at
-                most. A value of more than 64 bytes is stored as its beginning and a digest of the whole. Without it,
-                values are found among the newest 20,000 jobs. Jobs that were enqueued before keep the tags that they
-                have, as do those that a process without this code has enqueued.
+                writes their values as tags, such as ``17`` for ``invoice=17``. A text or a number is a value; a list
+                has those of its members, 100 at most. A value of more than 64 bytes is stored as its beginning and a
+                digest of the whole. Without it, values are found among the newest 20,000 jobs. Jobs that were enqueued
+                before keep the tags that they have, as do those that a process without this code has enqueued.
 
         Raises:
             PolicyError: the directive cannot be read; the message names the function.

@@ -16,7 +16,7 @@ from redrive.operate.erasure import ErasureReport
 
 def erase(
     app: Target,
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="A whole tag, key or id.")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="A whole tag, key or id, or field:value.")],
     *,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -25,8 +25,9 @@ def erase(
 ) -> None:
     """Erase all that is stored under the value of one person: jobs, runs, instances, items, events and texts.
 
-    What runs is kept: cancel it or let it end, and repeat the command; the exit status is 1 then. What has not started
-    is cancelled first. The command shows what there is, and asks; a program that runs it gives --yes. This is final.
+    What runs is kept: cancel it or let it end, and repeat the command; the exit status is 1 then, and if nothing is
+    stored under the value. What has not started is cancelled first. The command shows what there is, and asks; a
+    program that runs it gives --yes. This is final.
     """
     if dry_run or not yes:
         found: ErasureReport = ask(app, "erase", actor=actor, value=value, dry_run=True)
@@ -39,11 +40,13 @@ def erase(
         for each in report.kept:
             say(each)
         say(report.note)
-    if report.kept and not dry_run:
+    if not report.matched or (report.kept and not dry_run):
         raise typer.Exit(1)
 
 
 def _is_confirmed(found: ErasureReport) -> bool:
+    if not found.matched:
+        return True
     if not sys.stdin.isatty():
         raise typer.BadParameter(f"{found.note}: add --yes to do it, or --dry-run")
     say(found.note)

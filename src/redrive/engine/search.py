@@ -80,6 +80,22 @@ def _members(value: object, path: Sequence[str]) -> Iterator[object]:
         yield from _members(value[path[0]], path[1:])
 
 
+def has_value(document: bytes, field: str, text: str) -> bool:
+    """Return True if a field of a document, which may be a part of a larger one such as an event, has a value."""
+    path, wanted = field.split("."), plain(text)
+    found = (each for part in _objects(msgspec.json.decode(document)) for each in _members(part, path))
+    return any(plain(each) == wanted for value in found for each in _texts(value))
+
+
+def _objects(value: object) -> Iterator[Mapping[str, object]]:
+    """Yield a value and those in it that have members."""
+    if isinstance(value, dict):
+        yield value
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _objects(each)
+
+
 def _texts(value: object) -> Iterator[str]:
     """Return a scalar as text; null and truth values are none, because they find nothing in particular."""
     if isinstance(value, str):

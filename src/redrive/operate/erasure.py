@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from redrive.app.protocol import Procedure
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, PayloadError
 from redrive.operate.exchange import Form, Moved, Refusal, Request, Site
 
 
@@ -16,7 +16,7 @@ class Erasure(Form, frozen=True, gc=False):
     """An erasure.
 
     Attributes:
-        value: a whole tag, key or id, of 3 characters or more.
+        value: a whole tag, key or id, or ``field:value`` of a field of search=, of 3 characters or more.
         dry_run: change nothing, only report.
     """
 
@@ -32,12 +32,14 @@ class ErasureReport(msgspec.Struct, frozen=True, gc=False):
         counts: the number of rows that were deleted, or of texts that were changed, by kind.
         kept: what was not erased, with the reasons.
         dry_run: True if nothing was changed.
+        matched: False if nothing is stored under the value.
     """
 
     note: str
     counts: dict[str, int]
     kept: tuple[str, ...]
     dry_run: bool
+    matched: bool
 
 
 def erase(site: Site, request: Request) -> Procedure[Moved]:
@@ -46,9 +48,15 @@ def erase(site: Site, request: Request) -> Procedure[Moved]:
     app: Any = site.app
     try:
         done = yield from app.database.erasing(request.form["value"], request.actor, dry_run=dry_run)
-    except ConfigurationError as error:
+    except (ConfigurationError, PayloadError) as error:
         raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
     counts = ", ".join(f"{number:,} {kind}" for kind, number in done.counts.items()) or "nothing"
     kept = f"; {len(done.kept)} kept: let them end, and repeat it" if done.kept else ""
-    note = f"{counts} {'would be erased' if dry_run else 'erased'}{kept}"
-    return Moved("/audit", note, data=ErasureReport(note, dict(done.counts), done.kept, dry_run))
+    note = f"{counts} {'would be erased' if dry_run else 'erased'}{kept}" if done.matched else _NOTHING
+    return Moved("/audit", note, data=ErasureReport(note, dict(done.counts), done.kept, dry_run, done.matched))
+
+
+_NOTHING = (
+    "nothing is stored under this value: it is a whole tag, key, partition or id, as redrive jobs show has them, or a "
+    "field of search= with its value, as in customer:7"
+)

@@ -78,7 +78,8 @@ class Database:
     def erase(self, value: str, *, dry_run: bool = False, actor: str | None = None) -> Erased:
         """Erase all that is stored under the value of one person. This is final.
 
-        Jobs with the value as a tag, a key, an idempotency key or a partition, runs with it as their id, instances,
+        Jobs with the value as a tag, a key, an idempotency key or a partition, or with ``field:value`` for a field that
+        their task names in ``search=``; runs with it as their id, instances,
         items, events and emitted values with it as their key or name: with arguments, results, attempts, steps and
         signals, and with their catch jobs, child runs and forks. Stored answers to requests with an Idempotency-Key are
         deleted if they mention it. In the audit log, in bulk operations that have ended and in the titles of error
@@ -89,15 +90,17 @@ class Database:
         that a subscription has not got. Cancel it or let it end, and repeat the call. Archives are yours to search.
 
         Args:
-            value: the whole tag, key or id; at least 3 characters.
+            value: the whole tag, key or id, or ``customer:7`` for ``search=["customer"]``; at least 3 characters.
             dry_run: change nothing, only return the result.
             actor: for the audit log.
 
         Returns:
-            The number of what was erased by kind, and what was kept, with the reasons.
+            The number of what was erased by kind, and what was kept, with the reasons; its ``matched`` is False if
+            nothing is stored under the value.
 
         Raises:
             ConfigurationError: the value is too short.
+            PayloadEncoded: arguments with the value of a field cannot be decoded here.
             StoreError: the database refused; what was erased before stays so, and the call can be repeated.
         """
         return run(self._app.store, self.erasing(value, actor, dry_run=dry_run))

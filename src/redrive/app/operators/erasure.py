@@ -17,7 +17,7 @@ def erasing(app: AppProtocol, value: str, actor: str, *, dry_run: bool) -> Proce
     if len(checked_text(value, "app.database.erase(): the value")) < SHORTEST:
         raise ConfigurationError(
             f"app.database.erase(): the value {value!r} has less than {SHORTEST} characters, and would be found in "
-            "texts about something else"
+            "texts about something else; name the field of search=[...], as in customer:7"
         )
     found: Found = yield operations.find(value)
     done = Erased()

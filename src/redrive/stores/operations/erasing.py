@@ -20,10 +20,10 @@ import msgspec
 
 from redrive.engine.lifecycle import FINAL
 from redrive.engine.queue import QueueSettings
-from redrive.engine.records import Filter, JobRecord
-from redrive.engine.search import tag_of
+from redrive.engine.records import ENCODED, NEWEST, Filter, JobRecord
+from redrive.engine.search import has_value, tag_of
 from redrive.engine.topics import key_line
-from redrive.errors import InstanceNotFound, MachineBusy
+from redrive.errors import InstanceNotFound, MachineBusy, PayloadEncoded
 from redrive.stores.operations import deleting
 from redrive.stores.operations.admin import selected
 from redrive.stores.operations.audit import UNKNOWN, record
@@ -74,6 +74,11 @@ class Erased(msgspec.Struct, frozen=True, gc=False):
     counts: Mapping[str, int] = {}
     kept: tuple[str, ...] = ()
 
+    @property
+    def matched(self) -> bool:
+        """False if nothing is stored under the value, as if it is misspelt."""
+        return bool(self.counts or self.kept)
+
     def plus(self, other: Erased) -> Erased:
         """Return the result of both parts."""
         return Erased(dict(Counter(self.counts) + Counter(other.counts)), (*self.kept, *other.kept))
@@ -98,6 +103,7 @@ def find(word: str) -> Statements[Found]:
     tags = [*_partitions(word), tag_of(word) or word]
     given = {"word": word, "tags": tags, "partitions": _partitions(word)}
     new = {row[0] for row in (yield Query("erase_jobs", given))}
+    new |= yield from _with_field(word)
     jobs = set(new)
     while new:
         new = {row[0] for row in (yield Query("erase_followers", {"ids": sorted(new)}))} - jobs
@@ -113,6 +119,25 @@ def find(word: str) -> Statements[Found]:
         tuple(requests),
         dict(Counter(kind for kind, *_ in texts)),
     )
+
+
+def _with_field(word: str) -> Statements[set[int]]:
+    """Return the jobs with a field of `search` of this value, as in ``customer:7``, where the tag is ``7``."""
+    field, _, text = word.partition(":")
+    tag = tag_of(text)
+    found: set[int] = set()
+    after = 0
+    while field and tag is not None:
+        window = {"tag": tag, "after_id": after, "before_id": NEWEST, "most": BATCH}
+        ids = [row[0] for row in (yield Query("jobs_tagged", window))]
+        payloads: Sequence[tuple[int, bytes]] = (yield Query("payloads_of", {"ids": ids})) if ids else ()
+        if any(payload.startswith(ENCODED) for _, payload in payloads):
+            raise PayloadEncoded("arguments of jobs with this value are encoded: erase it in a process with the codec")
+        found |= {number for number, payload in payloads if has_value(payload, field, text)}
+        if len(ids) < BATCH:
+            break
+        after = ids[-1]
+    return found
 
 
 @wakes
