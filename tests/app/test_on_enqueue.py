@@ -192,6 +192,23 @@ def test_a_tag_that_is_none_is_refused(app: App):
         mail.enqueue()
 
 
+@pytest.mark.parametrize("result", [3, {"tenant": "north"}, b"north", object], ids=str)
+def test_a_result_that_is_no_tags_is_refused(app: App, result: Any):
+    """The keys of a dict would become tags; the error names the function and what it may return."""
+
+    @app.on_enqueue
+    def tenant(new: EnqueueRequest) -> Any:
+        return result
+
+    mail = app.task(name="mail")(lambda: None)
+
+    with pytest.raises(
+        ConfigurationError, match=r"mail: the result of .*tenant of @app.on_enqueue: tags are a text or"
+    ):
+        mail.enqueue()
+    assert not app.jobs.select()
+
+
 def test_only_a_plain_function_sees_enqueues(app: App):
     """Others are refused where they are declared."""
 

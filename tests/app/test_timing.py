@@ -157,6 +157,8 @@ def test_an_expiry_may_be_an_instant(app: App, clock: VirtualClock, send, ran: l
             r"the job would expire \(2026-01-01 .*\) before it is due \(2026-01-02 ",
         ),
         ({"tags": [""]}, "send: a tag is a text that is not empty, got ''"),
+        ({"tags": 7}, r"send: tags are a text or several, such as \['spring'\], got 7"),
+        ({"tags": {"a": "b"}}, r"send: tags are a text or several, such as \['spring'\], got \{'a': 'b'\}"),
         ({"tags": [7]}, "send: a tag is a text that is not empty, got 7"),
     ],
 )

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from redrive.app.arguments import check_name, checked_instant, checked_policy, checked_priority, checked_text
+from redrive.app.arguments import check_name, checked_instant, checked_policy, checked_priority, checked_text, shown
 from redrive.app.attempts.effects import Effects, joined
 from redrive.app.payload import Signature
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
@@ -347,7 +347,9 @@ class Enqueuer(Generic[P, R]):
             about = EnqueueRequest(new.task, new.queue, new.priority, new.tags, new.payload, new.partition, new.key)
             tags = function(about)
             if tags is not None:
-                new = structs.replace(new, tags=tuple(dict.fromkeys((*new.tags, *_tags(self.name, tags)))))
+                name = getattr(function, "__qualname__", function)
+                added = _tags(f"{self.name}: the result of {name} of @app.on_enqueue", tags)
+                new = structs.replace(new, tags=tuple(dict.fromkeys((*new.tags, *added))))
         return new
 
     def _named(self, new: NewJob, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
@@ -552,6 +554,9 @@ def _expiry(task: str, given: Duration | datetime) -> timedelta | datetime:
 
 
 def _tags(task: str, given: str | Iterable[str]) -> tuple[str, ...]:
+    # The items of a mapping are its keys, and those of bytes are numbers.
+    if isinstance(given, Mapping | bytes | bytearray) or not isinstance(given, Iterable):
+        raise ConfigurationError(f"{task}: tags are a text or several, such as ['spring'], got {shown(given)}")
     tags = (given,) if isinstance(given, str) else tuple(given)
     for each in tags:
         if not isinstance(each, str) or not each.strip():
