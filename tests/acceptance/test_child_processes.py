@@ -35,6 +35,7 @@ import os
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from redrive import App, Context, Pending, Policy, Snooze, Tasks
@@ -156,6 +157,14 @@ def mail(number: int) -> int:
 @app.task(executor="process")
 def mails(number: int) -> None:
     mail.enqueue(number)
+
+
+@app.task(executor="process", retry="1 10ms")
+def threads(ctx: Context, number: int) -> None:
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(mail.enqueue, range(number)))
+    if ctx.attempt == 1:
+        raise ConnectionError("warehouse")
 '''
 
 
@@ -277,6 +286,14 @@ def test_a_child_enqueues_jobs_with_functions_in_their_policies(work: ModuleType
 
     assert (State.SUCCEEDED, 1) == (job.state, len(job.attempts))
     assert 1 == len(work.app.jobs.select(Filter(task="mail")))
+
+
+def test_threads_of_a_child_belong_to_the_attempt(work: ModuleType):
+    """What the threads of a handler in a child enqueue is written with the attempt that succeeds, and once."""
+    (job,) = drained(work.app, work.threads.enqueue(3))
+
+    assert (State.SUCCEEDED, 2) == (job.state, len(job.attempts))
+    assert 3 == len(work.app.jobs.select(Filter(task="mail")))
 
 
 def test_a_stop_reaches_the_handler_in_its_child(work: ModuleType, tmp_path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -450,6 +451,109 @@ def test_threads_of_a_coroutine_join(
     drain(app)
 
     assert (0 if fails else 1) == counts(app)[0]
+
+
+_SHARED = ThreadPoolExecutor(2)
+
+
+def _by_thread(call: Callable[[], object]) -> None:
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+
+def _by_shared_pool(call: Callable[[], object]) -> None:
+    _SHARED.submit(call).result()
+
+
+def _by_own_pool(call: Callable[[], object]) -> None:
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda _: call(), [1]))
+
+
+@every_store
+@pytest.mark.parametrize("way", [_by_thread, _by_shared_pool, _by_own_pool])
+def test_threads_of_a_def_handler_join(app: App, way: Callable[[Callable[[], object]], None]):
+    """What the threads of a handler write in failed attempts leaves nothing, and the last attempt writes it once."""
+    mail, paid = parts(app)
+    tries: list[int] = []
+
+    @app.task(retry="3 1s")
+    def order() -> None:
+        way(lambda: (mail.enqueue(1), paid.publish(1)))
+        tries.append(1)
+        if len(tries) < 3:
+            raise ConnectionError("warehouse")
+
+    order.enqueue()
+    drain(app)
+
+    assert (3, (1, 1)) == (len(tries), counts(app))
+
+
+def test_many_threads_of_an_attempt_lose_nothing(app: App):
+    """Threads that enqueue at the same time add each of their jobs."""
+    mail, _ = parts(app)
+
+    @app.task
+    def order() -> None:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(mail.enqueue, range(100)))
+
+    order.enqueue()
+    drain(app)
+
+    assert 100 == len(app.jobs.select(Filter(task="mail", limit=200)))
+
+
+@pytest.mark.parametrize("ends", ["succeeds", "fails"])
+def test_a_thread_that_outlives_the_attempt_is_refused(app: App, ends: str):
+    """A thread of a handler that has ended writes nothing and gets LeaseLost."""
+    mail, paid = parts(app)
+    go_on = threading.Event()
+    errors: list[BaseException] = []
+    threads: list[threading.Thread] = []
+
+    def later() -> None:
+        go_on.wait()
+        for write in (mail.enqueue, paid.publish):
+            try:
+                write(1)
+            except LeaseLost as error:
+                errors.append(error)
+
+    @app.task
+    def order() -> None:
+        threads.append(threading.Thread(target=later))
+        threads[0].start()
+        if ends == "fails":
+            raise ValueError("no")
+
+    order.enqueue()
+    drain(app)
+    go_on.set()
+    threads[0].join()
+
+    assert (2, (0, 0)) == (len(errors), counts(app))
+
+
+@lending
+def test_a_thread_inside_of_a_transaction_joins_it(app: App):
+    """What a thread enqueues within ctx.transaction() is written or rolled back with it."""
+    mail, _ = parts(app)
+    seen: list[object] = []
+
+    @app.task(retry="3 1s")
+    def order(ctx: Context) -> None:
+        with ctx.transaction():
+            _by_thread(lambda: seen.append(mail.enqueue(1)))
+            if len(seen) < 2:
+                raise ConnectionError("warehouse")
+
+    order.enqueue()
+    drain(app)
+
+    assert (2, 1) == (len(seen), counts(app)[0])
 
 
 @every_store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -257,9 +258,9 @@ def test_an_undo_of_a_run_that_retries_makes_the_attempts_of_its_calls(app, down
     assert (6 if retry is None else 3) == down.requests
 
 
-@pytest.mark.parametrize("kind", ["body", "transaction"])
-def test_a_body_and_a_transaction_make_the_attempts_of_their_calls(tmp_path, down, kind):
-    """A run repeats its body and a transaction that has failed: a client in them makes one request in each attempt."""
+@pytest.mark.parametrize(("kind", "attempts"), [("body", 6), ("transaction", 1)])
+def test_a_body_and_a_transaction_make_the_attempts_of_their_calls(tmp_path, down, kind, attempts):
+    """A client in a body that a run repeats makes one request in each attempt; one in a transaction makes all."""
     app = redrive.App(f"sqlite:///{tmp_path / 'a.db'}", clock=VirtualClock())
 
     @app.workflow(retry=FIVE)
@@ -274,8 +275,34 @@ def test_a_body_and_a_transaction_make_the_attempts_of_their_calls(tmp_path, dow
     run = order.start()
     with using(clock=app.clock):
         drain(app)
-    assert ("dead", 6, 6) == (run.state, run.job.record.attempt, down.requests)
+    assert ("dead", attempts, 6) == (run.state, run.job.record.attempt, down.requests)
     app.close()
+
+
+@pytest.mark.parametrize("outlives", [False, True])
+def test_a_thread_leaves_a_failure_to_the_job_until_the_attempt_has_ended(app, down, outlives):
+    """A client in a thread of a handler makes one request, and all its own when the attempt has ended."""
+    go_on, threads = threading.Event(), []
+
+    def call() -> None:
+        if outlives:
+            go_on.wait()
+        with contextlib.suppress(httpx.ConnectError):
+            down.get()
+
+    @app.task(retry=FIVE)
+    def charge() -> None:
+        threads.append(threading.Thread(target=call))
+        threads[0].start()
+        if not outlives:
+            threads[0].join()
+
+    charge.enqueue()
+    with using(clock=app.clock):
+        drain(app)
+        go_on.set()
+        threads[0].join()
+    assert (6 if outlives else 1) == down.requests
 
 
 def test_a_delivery_makes_the_attempts_of_its_calls(app, down):

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent import futures
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from redrive.app.attempts.effects import CURRENT as EFFECTS
+from redrive.app.attempts.effects import Effects
 from redrive.runtime.threads import ThreadPool, Threads, carry_context
 from tests.runtime.helpers import PATIENCE, until
+
+R = TypeVar("R")
 
 
 def nothing() -> None:
@@ -241,20 +248,88 @@ class Interpreters(futures.ThreadPoolExecutor):
     """A pool whose threads take what can be pickled, as the interpreters of Python 3.14 do."""
 
 
-@pytest.mark.parametrize(
-    ("pool", "seen"), [(None, "set"), (futures.ThreadPoolExecutor, "set"), (Interpreters, "default")]
-)
-def test_a_loop_carries_the_context_into_threads(
-    monkeypatch: pytest.MonkeyPatch, pool: type[futures.Executor] | None, seen: str
+@pytest.fixture
+def attempt() -> Iterator[Effects]:
+    """Return the effects of an attempt, which runs in this context; its threads have the context."""
+    carry_context()
+    effects = Effects()
+    token = EFFECTS.set(effects)
+    yield effects
+    EFFECTS.reset(token)
+
+
+def in_thread(call: Callable[[], R]) -> R:
+    """Return what a function returns in a thread of its own."""
+    found: list[R] = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    thread.join()
+    assert "run" not in vars(thread), "the thread keeps the context"
+    return found[0]
+
+
+def in_timer(call: Callable[[], R]) -> R:
+    """Return what a function returns in a subclass of a thread."""
+    found: list[R] = []
+    timer = threading.Timer(0, lambda: found.append(call()))
+    timer.start()
+    timer.join()
+    return found[0]
+
+
+def in_pool(call: Callable[[], R]) -> R:
+    """Return what a function returns in a pool."""
+    with futures.ThreadPoolExecutor(1) as pool:
+        return next(iter(pool.map(lambda _: call(), [1])))
+
+
+@pytest.mark.parametrize("way", [in_thread, in_timer, in_pool])
+def test_a_thread_of_an_attempt_has_a_copy_of_its_context(
+    attempt: Effects, way: Callable[[Callable[[], object]], object]
 ):
-    """Functions in threads get a copy of the context; those in other interpreters, as in processes, cannot."""
-    monkeypatch.setattr(futures, "InterpreterPoolExecutor", Interpreters, raising=False)
+    """A thread sees the variables of the attempt that has started it, and what it sets is its own."""
+    assert attempt is way(EFFECTS.get)
+    way(lambda: EFFECTS.set(None))
+    assert attempt is EFFECTS.get()
+
+
+@pytest.mark.usefixtures("attempt")
+def test_a_thread_of_a_pool_has_the_context_of_each_call():
+    """A thread that a call of an attempt has started runs later calls without that attempt."""
+    mine = EFFECTS.get()
+    with futures.ThreadPoolExecutor(1) as pool:
+        assert mine is pool.submit(EFFECTS.get).result()
+        assert contextvars.Context().run(pool.submit, EFFECTS.get).result() is None
+        other = contextvars.copy_context()
+        other.run(EFFECTS.set, second := Effects())
+        assert second is other.run(pool.submit, EFFECTS.get).result()
+
+
+def test_a_thread_outside_of_attempts_starts_as_ever():
+    """Nothing changes for threads that are started elsewhere, however often the context is carried."""
+    carry_context()
+    start = threading.Thread.start
+    carry_context()
     variable = ContextVar("variable", default="default")
+    variable.set("set")
+    expected = "set" if getattr(sys.flags, "thread_inherit_context", False) else "default"
+    assert [start, expected, expected] == [threading.Thread.start, in_thread(variable.get), in_pool(variable.get)]
 
-    async def scenario() -> None:
-        carry_context()
-        variable.set("set")
-        with contextlib.nullcontext() if pool is None else pool() as executor:
-            assert seen == await asyncio.get_running_loop().run_in_executor(executor, variable.get)
 
-    asyncio.run(scenario())
+def test_other_interpreters_get_no_context():
+    """The context cannot be sent to another interpreter, which takes what can be pickled."""
+    program = """
+import concurrent.futures, contextvars, threading
+class InterpreterPoolExecutor(concurrent.futures.ThreadPoolExecutor): pass
+concurrent.futures.InterpreterPoolExecutor = InterpreterPoolExecutor
+from redrive.app.attempts.effects import CURRENT, Effects
+from redrive.runtime.threads import carry_context
+carry_context()
+CURRENT.set(Effects())
+for pool in InterpreterPoolExecutor(1), concurrent.futures.ThreadPoolExecutor(1):
+    contextvars.Context().run(lambda: pool.submit(int).result())
+    print(pool.submit(CURRENT.get).result() is not None)
+"""
+    assert ["False", "True"] == subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout.split()

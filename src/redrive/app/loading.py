@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from redrive.errors import AppLoadError, StoreOpenError
 from redrive.stores.store import Store
@@ -36,7 +36,13 @@ _STANDARD = ("<frozen", str(Path(os.__file__).parent) + os.sep)
 
 
 class Refusal(Protocol):
-    """Why nothing may be written in a context."""
+    """Why nothing may be written in a context.
+
+    Attributes:
+        is_of_body: True in the body of a run, whose threads are a part of it; False while a module is imported.
+    """
+
+    is_of_body: ClassVar[bool]
 
     def refused(self) -> Exception:
         """Return the error of an operation that writes, with the line of the user."""
@@ -44,6 +50,8 @@ class Refusal(Protocol):
 
 class _Import:
     """The import of a module in a process; None is the one that has started this process, if it was another one."""
+
+    is_of_body: ClassVar[bool] = False
 
     def __init__(self, name: str, process: int | None) -> None:
         self._name = name

@@ -45,6 +45,7 @@ from redrive.policy import Policy
 from redrive.policy.classify import refuse_coroutine
 from redrive.runtime import layers
 from redrive.runtime.handlers import outcome_of
+from redrive.runtime.threads import carry_context
 from redrive.stores.operations.attempts import ProgressReport
 
 # The option of prctl(2) that sets the signal that a process gets when its parent ends.
@@ -158,6 +159,7 @@ def main(descriptor: int) -> None:
         channel.send(Ready(trace(error)))
         return
     child = _Child(channel, handlers, setup.url)
+    carry_context()
     threading.Thread(target=child.listen, name="redrive-parent", daemon=True).start()
     channel.send(Ready(None))
     child.work()

@@ -2,7 +2,7 @@
 
 A call in process that is made in it, such as a request through a retrying transport, leaves a failure to the job if the
 policy of the job would retry it: the wait is then a row, and the attempts of both do not multiply. The layer stands in
-the context of the handler, which its tasks and ``asyncio.to_thread`` copy.
+the context of the handler, which its tasks and threads copy.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextvars import Token
 from datetime import datetime
 
+from redrive.app.attempts.effects import CURRENT as EFFECTS
 from redrive.policy import Defer, History, Policy, Retry
 from redrive.policy.classify import is_coroutine_function
 from redrive.retrying.context import JOB, Job
@@ -38,6 +39,10 @@ class JobLayer:
         """Return True if the job retries this error as its first failure."""
         # A result that an inner call rejects is no failure of the job unless the handler returns it.
         if error is None:
+            return False
+        effects = EFFECTS.get()
+        if effects is not None and not effects.is_open:
+            # Of a thread or a task that outlives its attempt.
             return False
         policy = self._policy.durable()
         if callable(policy.on) and is_coroutine_function(policy.on):

@@ -21,9 +21,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection
 from concurrent import futures
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
+from redrive.app.attempts.effects import CURRENT as EFFECTS
+from redrive.app.loading import REFUSAL
 from redrive.app.tasks.failures import carried
+from redrive.retrying.context import JOB
 
 R = TypeVar("R")
 
@@ -172,7 +175,8 @@ class ThreadPool:
             gate.release()
             return True
         try:
-            threading.Thread(target=self._work, name=f"{self._name}_{number}").start()
+            # Each call brings its own context; the thread must not keep that of the first one.
+            contextvars.Context().run(threading.Thread(target=self._work, name=f"{self._name}_{number}").start)
         except BaseException:
             with self._lock:
                 self._count -= 1
@@ -239,37 +243,64 @@ def outside_loop(call: Callable[[], R]) -> R:
         asyncio.tasks._enter_task(loop, task)
 
 
-_CARRIES = "_redrive_carries_context"
+def _of_attempt() -> bool:
+    """Return True in the code of an attempt, in the body of a run, and in a step that is retried."""
+    if EFFECTS.get() is not None or JOB.get() is not None:
+        return True
+    refusal = REFUSAL.get()
+    return refusal is not None and refusal.is_of_body
 
 
+_carried = False
+
+
+# As Python 3.14 does with `thread_inherit_context`, but for the threads of attempts only.
 def carry_context() -> None:
-    """Have ``run_in_executor`` of the running event loop call functions in threads with a copy of the context.
+    """Have the threads that a handler, a body or a step starts in this process run in a copy of its context.
 
-    What a handler, a body or a step calls in such a thread is then a part of it, as with ``asyncio.to_thread``: what it
-    enqueues joins the end of the attempt, is refused in a body, and is retried by the job. Loops that take no
-    attributes remain as they are.
+    What it calls in such a thread is then a part of it, as with ``asyncio.to_thread``: what it enqueues joins the end
+    of the attempt, is refused in a body, and raises `LeaseLost` when the attempt has ended. That holds for
+    `threading.Thread`, its subclasses, and each call of a `concurrent.futures.ThreadPoolExecutor`, whose threads may be
+    older or live longer. Threads that are started outside of attempts remain as they are.
     """
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
+    global _carried  # noqa: PLW0603 - the state of the process, as the classes are
+    if _carried:
         return
-    if hasattr(loop, _CARRIES):
-        return
-    plain = loop.run_in_executor
-    # The context cannot be sent to another process, nor to another interpreter, which Python 3.14 has.
+    _carried = True
+    start, submit = threading.Thread.start, cast("Any", futures.ThreadPoolExecutor.submit)
+    # The context cannot be sent to another interpreter, which Python 3.14 has.
     interpreters = getattr(futures, "InterpreterPoolExecutor", ())
 
-    def run_in_executor(
-        executor: futures.Executor | None, call: Callable[..., Any], *args: object
-    ) -> asyncio.Future[Any]:
-        has_threads = isinstance(executor, futures.ThreadPoolExecutor) and not isinstance(executor, interpreters)
-        if executor is None or has_threads:
-            return plain(executor, contextvars.copy_context().run, call, *args)
-        return plain(executor, call, *args)
+    @functools.wraps(start)
+    def start_in_context(thread: threading.Thread) -> None:
+        if _of_attempt():
+            _run_in_context(thread)
+        start(thread)
 
-    with contextlib.suppress(AttributeError):
-        setattr(loop, _CARRIES, True)
-        loop.run_in_executor = run_in_executor  # type: ignore[method-assign, assignment]
+    @functools.wraps(submit)
+    def submit_in_context(
+        pool: futures.ThreadPoolExecutor, call: Callable[..., object], /, *args: object, **kwargs: object
+    ) -> Any:  # noqa: ANN401 - as the original
+        if not _of_attempt() or isinstance(pool, interpreters):
+            return submit(pool, call, *args, **kwargs)
+        in_context = contextvars.copy_context().run
+        # A thread that the pool starts now must not keep the context for the calls of others.
+        return contextvars.Context().run(submit, pool, in_context, call, *args, **kwargs)
+
+    threading.Thread.start = start_in_context  # type: ignore[method-assign, assignment]
+    futures.ThreadPoolExecutor.submit = submit_in_context  # type: ignore[method-assign, assignment]
+
+
+def _run_in_context(thread: threading.Thread) -> None:
+    """Have a thread that is not started yet run in a copy of the present context."""
+    run, context = thread.run, contextvars.copy_context()
+
+    def run_in_context() -> None:
+        # A thread that has ended keeps no context.
+        vars(thread).pop("run", None)
+        context.run(run)
+
+    thread.run = run_in_context  # type: ignore[method-assign]
 
 
 class _Running:

@@ -37,6 +37,7 @@ from redrive.runtime.runs.branches import CURRENT
 from redrive.runtime.runs.conductor import Conductor, RunEnded
 from redrive.runtime.runs.keyed import Patience
 from redrive.runtime.runs.passes import Pass
+from redrive.runtime.threads import carry_context
 from redrive.stores.operations.runs.waits import RunNews
 
 #: What a body must not use, with what it uses instead.
@@ -95,6 +96,7 @@ async def _replay(app: App, history: RunHistory) -> None:
         what = f"version {run.version} of the workflow {history.task!r}"
         raise ConfigurationError(f"replay() of {describe_run(run)}: the app has no {what}")
     conductor = _conductor(app, code, history)
+    carry_context()
     try:
         with _changing_refused(run):
             result = await Pass(conductor).compare(code.signature.read(history.arguments.encode()))

@@ -225,6 +225,23 @@ async def _in_an_own_pool(flow: Flow, shop: Shop) -> None:
 
 
 @place
+async def _in_a_thread_of_its_own(flow: Flow, shop: Shop) -> None:
+    def caught() -> None:
+        with contextlib.suppress(FlowMisused):
+            shop.charge.enqueue(1)  # here
+
+    thread = threading.Thread(target=caught)
+    thread.start()
+    thread.join()
+
+
+@place
+async def _in_a_thread_of_a_pool(flow: Flow, shop: Shop) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(shop.charge.enqueue, 1).result()  # here
+
+
+@place
 async def _swallowed(flow: Flow, shop: Shop) -> None:
     with contextlib.suppress(Exception):
         await _enqueues(shop)

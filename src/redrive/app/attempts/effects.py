@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -15,6 +16,9 @@ E = TypeVar("E", bound=Effect)
 
 NO_LOANS = (None, None)
 """The open transactions of a handler that has none."""
+
+
+_ADDING = threading.Lock()
 
 
 class Owner(Protocol):
@@ -47,11 +51,16 @@ class Effects:
         self.loans: tuple[StoreTransaction | None, AsyncStoreTransaction | None] = NO_LOANS
 
     def add(self, *effects: Effect) -> None:
-        """Add effects; raise `LeaseLost` if the attempt has ended."""
-        self.check()
-        if self._added is None:
-            self._added = []
-        self._added.extend(effects)
+        """Add effects; raise `LeaseLost` if the attempt has ended. Any thread may call it."""
+        with _ADDING:
+            if self._added is None:
+                self._added = []
+            count = len(self._added)
+            self._added.extend(effects)
+            # Checked at last: `close`, which is called for each attempt, takes no lock if nothing was added.
+            if self._closed:
+                del self._added[count:]
+                self.check()
 
     def check(self) -> None:
         """Raise `LeaseLost` if the attempt has ended."""
@@ -65,7 +74,10 @@ class Effects:
         """
         self._closed = True
         self.is_written = written
-        return self.added
+        if self._added is None:
+            return ()
+        with _ADDING:
+            return tuple(self._added)
 
     def drop(self, count: int) -> None:
         """Drop all effects behind the first ones, which were added in a transaction that is rolled back."""

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, takewhile
-from typing import Any
+from typing import Any, ClassVar
 
 from redrive.app.flows.calls import place
 from redrive.app.loading import Place, callers, of_user
@@ -24,6 +24,7 @@ class BodyRefusal:
     """
 
     __slots__ = ("_noted", "_thread", "branch")
+    is_of_body: ClassVar[bool] = True
 
     def __init__(self, branch: Branch, noted: Callable[[FlowMisused], None]) -> None:
         self.branch: Branch = branch
