@@ -216,7 +216,7 @@ def test_a_value_that_does_not_fit_is_an_error_of_the_wait(app: App):
     run.signal("shipped", "three")
     drain(app)
 
-    assert "the value of 'shipped' does not fit int" in run.result("2s")
+    assert "the value of the signal 'shipped' does not fit int" in run.result("2s")
 
 
 def test_an_emitted_value_reaches_every_waiter(app: App):

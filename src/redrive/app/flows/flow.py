@@ -293,7 +293,9 @@ class Flow(FlowBase):
 
         Raises:
             TimedOut: awaited: no signal came in time. That is recorded, and stays so if a signal comes later.
-            PayloadError: awaited: the value does not fit the type.
+            PayloadError: awaited: the value does not fit the type. That is recorded, too: the signal is read, and the
+                body may catch the error and wait for the next one. If the run dies of it, a retry waits anew, and
+                `Run.supply` gives the value.
         """
         return FlowCall(self._conductor, wait_call(StepKind.WAIT, name, kind, timeout, caller()))
 
@@ -313,7 +315,8 @@ class Flow(FlowBase):
 
         Raises:
             TimedOut: awaited: nothing was emitted in time; see `wait_for`.
-            PayloadError: awaited: the value does not fit the type.
+            PayloadError: awaited: the value does not fit the type. A retry of the run reads the same value, and
+                `Run.supply` gives another one.
         """
         return FlowCall(self._conductor, wait_call(StepKind.EVENT, name, kind, timeout, caller()))
 

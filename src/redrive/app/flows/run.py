@@ -318,7 +318,9 @@ class Run(Generic[R]):
     def supply(self, step: str, value: object = None, *, actor: str | None = None) -> None:
         """Give a failed step a result, and let the run go on, also if it is dead; undone steps are executed anew.
 
-        If the step failed in a branch of ``flow.gather`` or ``flow.map``, the branches that were dropped go on, too.
+        A wait has failed if the value of its signal or event did not fit the type, a call if the result of its child
+        did not. If the step failed in a branch of ``flow.gather`` or ``flow.map``, the branches that were dropped go
+        on, too.
 
         Args:
             step: its path, or the name of the first step that is called so. The path of an undo that has failed, such

@@ -183,8 +183,7 @@ class Conductor:
         self.errors, self.flags = RecordedErrors(), state.flags
         #: What the body has asked for last.
         self.asked: StepRequest | None = None
-        self.start_thread, self.cut_off = start_thread, cut_off
-        self._began = monotonic()
+        self.start_thread, self.cut_off, self._began = start_thread, cut_off, monotonic()
         self.branches: list[Branch] = []
         #: Calls of the body that were not awaited yet.
         self.announced: set[FlowCall[Any]] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +15,15 @@ from redrive.engine.lifecycle import State
 from redrive.engine.replay import StepRequest, shown
 from redrive.engine.runs import StepError, StepKind, StepOutcome, StepRecord
 from redrive.engine.steps import NewStep, StepEnd
-from redrive.errors import ChildFailed, LeaseLost, StoreError, TaskDefinitionError, TimedOut
+from redrive.errors import (
+    ChildFailed,
+    LeaseLost,
+    PayloadEncoded,
+    PayloadError,
+    StoreError,
+    TaskDefinitionError,
+    TimedOut,
+)
 from redrive.policy import format_duration
 from redrive.runtime.runs.branches import Branch
 from redrive.runtime.runs.conductor import Conductor
@@ -72,7 +81,26 @@ async def wait_for(conductor: Conductor, branch: Branch, call: WaitCall) -> Any:
         error = TimedOut(f"{conductor.describe()}: {shown(call.kind, call.name)} ended without an answer")
         conductor.errors.note(error, answer.path)
         raise error
-    return read_value(row.result, call.hint, f"the value of {call.name!r}")
+    if row.outcome is StepOutcome.FAILED:
+        raise conductor.errors.of(row)
+    return _read(call, row.result)
+
+
+def _read(call: WaitCall, raw: bytes | None) -> Any:
+    return read_value(raw, call.hint, f"the value of {_what(call)}")
+
+
+def _misfit(read: Callable[[], object]) -> StepError | None:
+    """Return why a value does not fit its type, as the row of a failure has it; None if it does."""
+    try:
+        read()
+    except PayloadEncoded:
+        # Another worker can read it.
+        raise
+    except PayloadError as error:
+        # Its place is in redrive.
+        return replace(stored(failed(error), error), place=None)
+    return None
 
 
 async def _received(
@@ -80,6 +108,9 @@ async def _received(
 ) -> StepRecord:
     """Wait for the end of a wait, and return its row, which is written."""
     made: StepEnd
+    if row is not None and row.is_renewed:
+        # It begins anew, with its time limit.
+        row = None
     while True:
         if call.kind is StepKind.WAIT:
             await _look(conductor, branch, call)
@@ -123,7 +154,15 @@ def _emitted(conductor: Conductor, path: str, call: WaitCall, row: StepRecord | 
     emit = conductor.inbox.emits.get(call.name)
     if emit is None or _is_late(emit.at, row):
         return None
-    return NewStep(path, call.kind, call.name, took=_waited(conductor, row), result=emit.payload)
+    return _value(NewStep(path, call.kind, call.name, took=_waited(conductor, row)), call, emit.payload)
+
+
+def _value(end: NewStep, call: WaitCall, raw: bytes | None) -> NewStep:
+    """Return the row of a wait with its value; failed if that does not fit the type."""
+    error = _misfit(lambda: _read(call, raw))
+    if error is None:
+        return replace(end, result=raw)
+    return replace(end, outcome=StepOutcome.FAILED, error=error)
 
 
 async def _look(conductor: Conductor, branch: Branch, call: WaitCall) -> None:
@@ -143,7 +182,8 @@ def _signal(
         return None
     digest = None if call.key is None else call.key.digest
     took, at = _waited(conductor, row), conductor.now_at()
-    end = NewStep(path, call.kind, call.name, took=took, result=signal.payload, ref=signal.id, at=at, digest=digest)
+    end = NewStep(path, call.kind, call.name, took=took, ref=signal.id, at=at, digest=digest)
+    end = _value(end, call, signal.payload)
     receipts = conductor.receipts if conductor.keyed is None else conductor.keyed
     receipts.receive(branch, end, signal)
     return conductor.writes.expected(end)
@@ -163,7 +203,7 @@ async def call_child(conductor: Conductor, branch: Branch, call: ChildCall) -> A
         await conductor.edge(branch, answer.path, has_effect=True)
         row = await _started(conductor, branch, answer.path, call)
     if not row.is_final:
-        row = await _ended(conductor, branch, row)
+        row = await _ended(conductor, branch, row, call)
     if row.outcome is StepOutcome.FAILED:
         raise conductor.errors.of(row)
     return call.workflow.returns.read(row.result)
@@ -187,7 +227,7 @@ async def _started(conductor: Conductor, branch: Branch, path: str, call: ChildC
     return await conductor.writes.record_for(branch, made)
 
 
-async def _ended(conductor: Conductor, branch: Branch, row: StepRecord) -> StepRecord:
+async def _ended(conductor: Conductor, branch: Branch, row: StepRecord, call: ChildCall) -> StepRecord:
     """Wait for the end of a child run, and return the row of the call, which is written."""
     while True:
         conductor.check_receives(branch)
@@ -199,14 +239,18 @@ async def _ended(conductor: Conductor, branch: Branch, row: StepRecord) -> StepR
         if end is not None:
             break
         await conductor.waits.wait(branch, None, f"waits for the run {row.ref} of {row.name}", row.path)
+    result, error = end.result, None
     if end.state is State.SUCCEEDED:
-        took = _waited(conductor, row)
-        made = NewStep(row.path, row.kind, row.name, took=took, digest=row.digest, result=end.result, ref=row.ref)
+        error = _misfit(lambda: call.workflow.returns.read(result))
     else:
         word = "was cancelled" if end.state is State.CANCELLED else "failed for good"
         text = f"the child run {end.job_id} of {row.name} {word}: {end.error or 'no reason was given'}"
         error = StepError((_CHILD_FAILED,), text, end.reason or "ERROR")
-        made = NewStep(row.path, row.kind, row.name, StepOutcome.FAILED, digest=row.digest, error=error, ref=row.ref)
+    made = NewStep(row.path, row.kind, row.name, digest=row.digest, ref=row.ref)
+    if error is None:
+        made = replace(made, took=_waited(conductor, row), result=result)
+    else:
+        made = replace(made, outcome=StepOutcome.FAILED, error=error)
     written = await conductor.writes.record_for(branch, made)
     branch.reached(written.at)
     return written

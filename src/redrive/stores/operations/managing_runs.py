@@ -262,7 +262,9 @@ def supply(
     actor: str = UNKNOWN,
     now: datetime | None = None,
 ) -> Statements[None]:
-    """Give a step that failed or waits for a retry this result, and let the run go on, also if it is dead.
+    """Give a step or a wait that failed this result, and let the run go on, also if it is dead.
+
+    A step that waits for a retry has failed, too.
 
     ``limit`` is the most bytes of the result.
 

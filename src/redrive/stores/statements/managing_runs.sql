@@ -112,5 +112,6 @@ RETURNING id
 -- Replace the failure of a step or of an undo by a value, and return its path.
 -- both
 UPDATE redrive_steps SET outcome = 'ok', result = :result::bytea, error = NULL, due_at = NULL, at = :now::timestamptz
-WHERE run_id = :run_id::bigint AND path = :path::text AND outcome IN ('failed', 'waiting') AND kind IN ('step', 'call', 'undo')
+WHERE run_id = :run_id::bigint AND path = :path::text
+    AND (outcome = 'failed' OR (outcome = 'waiting' AND kind IN ('step', 'call', 'undo')))
 RETURNING path

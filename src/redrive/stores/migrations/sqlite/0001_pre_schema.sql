@@ -769,7 +769,7 @@ CREATE TABLE redrive_steps (
     PRIMARY KEY (run_id, path),
     -- only functions are tried, and only what was tried or waited for can fail
     CHECK (tries = 0 OR kind = 'step' OR kind = 'undo'),
-    CHECK (outcome <> 'failed' OR kind IN ('step', 'undo', 'call')),
+    CHECK (outcome <> 'failed' OR kind IN ('step', 'undo', 'call', 'wait', 'event')),
     CHECK (outcome <> 'failed' OR error IS NOT NULL),
     -- the function of a step may return after its time limit
     CHECK (result IS NULL OR outcome = 'ok' OR kind = 'step'),

@@ -32,6 +32,8 @@ def supply(run_id: int, path: str, at: datetime) -> Statements[None]:
 
 def change(run_id: int, changes: Again, at: datetime) -> Statements[None]:
     """Write what changes in the rows of a run."""
+    if changes.forget or changes.renew:
+        yield Query("signals_again", {"run_id": run_id, "paths": [*changes.forget, *changes.renew]})
     if changes.forget:
         yield Query("steps_again", {"run_id": run_id, "paths": list(changes.forget)})
     if changes.renew:
