@@ -26,6 +26,7 @@ __all__ = [
     "policy_from_dict",
     "policy_operators",
     "policy_to_dict",
+    "refuse_task",
     "spelled",
     "without",
 ]
@@ -140,3 +141,16 @@ def without(kind: str) -> Callable[[object, str], Any]:
         raise no_attribute(self, kind, name, vars(self).get("name") if hasattr(self, "__dict__") else None)
 
     return missing
+
+
+def refuse_task(written: str, function: object) -> None:
+    """Raise a `TypeError` if a decorator that returns a plain function is given a task, which would lose ``enqueue``.
+
+    Args:
+        written: the decorator as users write it, such as ``@redrive.retry``.
+        function: what the decorator got.
+    """
+    if type(function).__module__.startswith("redrive.app."):
+        from redrive.vocabulary import above_task
+
+        raise above_task(written, function)

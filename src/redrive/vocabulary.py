@@ -96,6 +96,16 @@ _INSTEAD = {
     "reraise": "the last exception of the function is always raised",
 }
 
+# Where the policy of a job stands, by the class of its task.
+_POLICY_OF = {
+    "Task": '@app.task(retry="5 1s 10m")',
+    "Workflow": '@app.workflow(retry="5 1s 10m")',
+    "Cron": '@app.cron(..., retry="5 1s 10m")',
+    "Refresh": '@app.refresh("Refresh every 2 hours; retry every 5 minutes")',
+    "StateTask": '@machine.state(retry="5 1s 10m")',
+    "Subscription": '@topic.subscribe("mail", retry="5 1s 10m")',
+}
+
 # What a policy is for a call that takes none.
 _POLICIES = {
     "@app.refresh": 'the retries of a refresh stand in its policy: "Refresh every 2 hours; retry every 5 minutes"',
@@ -255,3 +265,13 @@ def unknown_option(written: str, name: str, parameters: Collection[str]) -> Type
     known = ", ".join(f"{each}=" for each in parameters)
     found = advice(name, parameters, written=written)
     return TypeError(f"{written}() has no option {name}=: {found or f'its options are {known}'}")
+
+
+def above_task(written: str, task: object) -> TypeError:
+    """Return the error about a decorator for plain functions that stands above one that makes a task."""
+    policy = _POLICY_OF.get(type(task).__name__)
+    if written == "@redrive.retry" and policy is not None:
+        right = f"the retries of its jobs are {policy}"
+    else:
+        right = f"write {written} below the decorator that makes it, directly above the def"
+    return TypeError(f"{written} cannot decorate {task!r}, whose enqueue() and other methods would be lost: {right}")

@@ -15,6 +15,7 @@ import pytest
 import redrive
 from redrive import App, Context, Flow, Policy, Rule, Tasks
 from redrive.errors import RedriveError, TaskDefinitionError
+from redrive.retrying.limiter import Limiter
 from redrive.seams import spelled, without
 from redrive.testing import VirtualClock, drain
 from redrive.vocabulary import ATTRIBUTES, advice
@@ -33,6 +34,10 @@ def charge(order: int = 0) -> None:
 
 
 def work(order: int = 0) -> None:
+    """Do nothing."""
+
+
+def daily() -> None:
     """Do nothing."""
 
 
@@ -271,6 +276,63 @@ EMPTY: list[tuple[Callable[[App], Any], str]] = [
 def test_a_decorator_with_empty_parentheses_is_refused(app: App, call: Callable[[App], Any], message: str):
     """The error has the right form."""
     assert f"TypeError: {message}" == text_of(lambda: call(app))
+
+
+# Each makes a task of a function, and says where the retries of its jobs are written.
+TASKS: list[tuple[Callable[[App], Any], str]] = [
+    (lambda app: app.task(charge), 'the retries of its jobs are @app.task(retry="5 1s 10m")'),
+    (lambda app: app.workflow()(checkout), 'the retries of its jobs are @app.workflow(retry="5 1s 10m")'),
+    (lambda app: app.cron("@daily")(daily), 'the retries of its jobs are @app.cron(..., retry="5 1s 10m")'),
+    (
+        lambda app: app.refresh("Refresh every 2 hours")(charge),
+        'the retries of its jobs are @app.refresh("Refresh every 2 hours; retry every 5 minutes")',
+    ),
+    (
+        lambda app: app.machine("m").start(charge),
+        'the retries of its jobs are @machine.state(retry="5 1s 10m")',
+    ),
+    (
+        lambda app: app.topic("t", int).subscribe("mail")(charge),
+        'the retries of its jobs are @topic.subscribe("mail", retry="5 1s 10m")',
+    ),
+    (
+        lambda app: app.named("charge"),
+        "write @redrive.retry below the decorator that makes it, directly above the def",
+    ),
+]
+
+
+@pytest.mark.parametrize(("made", "right"), TASKS, ids=range(len(TASKS)))
+def test_a_retry_above_a_task_is_refused(app: App, made: Callable[[App], Any], right: str):
+    """It would return a plain function, without the methods of the task; the error has the place of the policy."""
+    task = made(app)
+    message = f"@redrive.retry cannot decorate {task!r}, whose enqueue() and other methods would be lost: {right}"
+
+    assert f"TypeError: {message}" == text_of(lambda: redrive.retry("3 1s", on=OSError)(task))
+
+
+def test_a_limiter_above_a_task_is_refused_and_below_it_is_not(app: App):
+    """Any decorator for plain functions stands directly above the function."""
+    limiter = Limiter(concurrency=1)
+    task = app.task(limiter(charge))
+
+    assert text_of(lambda: limiter(task)).endswith(
+        "would be lost: write @limiter below the decorator that makes it, directly above the def"
+    )
+    task.enqueue()
+    assert 1 == drain(app).attempts
+
+
+def test_a_function_becomes_one_task(app: App):
+    """A second decorator of an app finds the task in place of the function."""
+    task = app.task(charge)
+
+    assert "TaskDefinitionError: 'charge' is a task already, and one function is one task: " == text_of(
+        lambda: app.task(name="again")(task)
+    ).removesuffix("make another function for the task")
+    assert "'charge' is a task already" in text_of(lambda: app.cron("@daily", name="again")(task))
+    assert "'charge' is a task already" in text_of(lambda: app.machine("m").state(start=True)(task))
+    assert "'charge' is a task already" in text_of(lambda: app.topic("t", int).subscribe("a")(task))
 
 
 # ----------------------------------------------------------------------------------------------------------- functions

@@ -182,8 +182,13 @@ def checked_function(function: Any, kind: str, how: str) -> Callable[..., Any]:
         raise TaskDefinitionError(
             f"{label} is a method, and a job cannot store its object: make it a function, or a staticmethod"
         )
-    if getattr(function, "is_workflow", False):
+    is_workflow = getattr(type(function), "is_workflow", None)
+    if is_workflow:
         raise TaskDefinitionError(f"{only_started(function.name)}; a {kind} is another function, which calls that")
+    if is_workflow is not None:
+        raise TaskDefinitionError(
+            f"{function.name!r} is a task already, and one function is one task: make another function for the {kind}"
+        )
     if not inspect.isroutine(function):
         instead = ": write a def that calls it, and decorate that" if callable(function) else ""
         raise TaskDefinitionError(f"{function!r} is no function; a {kind} is made by {how}{instead}")

@@ -480,15 +480,8 @@ def _traits(name: str, declaration: Declaration, policy: Policy) -> Traits:
 
 
 def _check_function(function: object, kind: str, name: str | None) -> None:
-    if isinstance(function, Task) and function.is_workflow:
-        raise errors.TaskDefinitionError(
-            f"{arguments.only_started(function.name)}; a {kind} is another function, which calls that"
-        )
-    if isinstance(function, Task):
-        raise errors.TaskDefinitionError(
-            f"{function.name!r} is a task already, and one function is one task: make another function for the {kind}"
-        )
-    label = name or arguments.checked_function(function, kind, f"@app.{kind}(...) above a function").__name__
+    checked = arguments.checked_function(function, kind, f"@app.{kind}(...) above a function")
+    label = name or checked.__name__
     if isinstance(label, str) and "/" in label:
         raise errors.TaskDefinitionError(
             f"the {kind} {label!r} has a slash in its name, which separates the name from the key of an item"

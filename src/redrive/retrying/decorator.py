@@ -20,6 +20,7 @@ from redrive.retrying.context import SCOPE, SYSTEM
 from redrive.retrying.plan import Plan, name_of
 from redrive.retrying.state import CallState
 from redrive.retrying.wrapper import Parts, compile_wrapper
+from redrive.seams import refuse_task
 
 if TYPE_CHECKING:
     from redrive.retrying.generators import Mode
@@ -82,8 +83,8 @@ def retry(policy: Policy | str | None = None, /, *, generator: Mode = "until_fir
         PolicySyntaxError: the directive cannot be read.
         PolicyValueError: the policy has no sensible meaning, or (when a function is decorated) does not name what is
             retried.
-        TypeError: ``policy`` is not a policy, or (when a function is decorated) the object is a class or not
-            callable.
+        TypeError: ``policy`` is not a policy, or (when a function is decorated) the object is a class, a task, or
+            not callable.
     """
     if policy is not None and not isinstance(policy, Policy | str):
         raise TypeError(f"retry() takes a policy or a directive, not {policy!r}: write @retry(..., on=SomeError)")
@@ -99,6 +100,7 @@ def retry(policy: Policy | str | None = None, /, *, generator: Mode = "until_fir
     def decorate(function: object) -> Any:
         if isinstance(function, classmethod | staticmethod):
             return type(function)(decorate(function.__func__))
+        refuse_task("@redrive.retry", function)
         if isinstance(function, type) or not callable(function):
             what = "a class; decorate its methods" if isinstance(function, type) else "no function"
             raise TypeError(f"retry() cannot decorate {function!r}: it is {what}")

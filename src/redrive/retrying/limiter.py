@@ -38,6 +38,7 @@ from redrive.policy.classify import refuse_coroutine
 from redrive.policy.overload import Adaptive, AdaptiveRate, Answers, Shedding
 from redrive.retrying.context import SCOPE, attempt, deadline, present_clock
 from redrive.retrying.rng import roll
+from redrive.seams import refuse_task
 
 F = TypeVar("F", bound=Callable[..., Any])
 _W = TypeVar("_W", bound="_ThreadWaiter | _AsyncioWaiter | _TrioWaiter")
@@ -118,6 +119,7 @@ class Limiter(forks.Member):
         """Decorate a function or a coroutine function."""
         import inspect
 
+        refuse_task("@limiter", function)
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
