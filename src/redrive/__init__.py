@@ -6,6 +6,7 @@ The public names are imported at their first use, so that ``import redrive`` is 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -160,8 +161,13 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     """Load a public name at its first use."""
     home = _HOMES.get(name)
     if home is None:
-        message = f"module 'redrive' has no attribute {name!r}"
-        raise AttributeError(message)
+        caller = sys._getframe(1)
+        # An import of a module of the package looks here first, and no one reads the error.
+        if caller.f_code.co_name == "_handle_fromlist":
+            raise AttributeError(name)
+        from redrive.vocabulary import no_name
+
+        raise no_name(sys.modules[__name__], name, caller)
     is_module = home == __name__
     value = importlib.import_module(f"{home}.{name}") if is_module else getattr(importlib.import_module(home), name)
     globals()[name] = value

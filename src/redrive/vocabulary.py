@@ -1,20 +1,22 @@
 """The words of other libraries, with those of redrive for the same: what errors about unknown names recommend.
 
-The words are those of Celery, RQ, Dramatiq, Huey, arq, Procrastinate, tenacity and backoff. None of them works here.
-Loaded by the errors alone.
+The words are those of Celery, RQ, Dramatiq, Huey, arq, Procrastinate, Temporal, Prefect, tenacity and backoff. None of
+them works here. Loaded by the errors alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from types import FrameType
 from typing import Any
 
-from redrive.errors import TaskDefinitionError
+from redrive.errors import PayloadError, TaskDefinitionError
 
 # An option of redrive: how it is given.
 _OPTIONS = {
     "aka": 'aka="old_name"',
     "at": "at=datetime(2027, 1, 1, tzinfo=UTC)",
+    "attempt_timeout": 'attempt_timeout="10s"',
     "attempts": "attempts=6",
     "backoff": 'backoff=Backoff.exponential("1s", "10m")',
     "catch": 'catch="recover"',
@@ -63,7 +65,8 @@ _SAME = {
         "retry backoff"
     ),
     "eta run_at schedule_at delay_until defer_until not_before when _defer_until": "at",
-    "job_timeout time_limit hard_time_limit execution_timeout": "timeout",
+    "job_timeout time_limit hard_time_limit execution_timeout start_to_close_timeout": "timeout attempt_timeout",
+    "timeout": "attempt_timeout",
     "max_retries max_tries max_attempts retries tries stop attempt_limit": "retry attempts",
     "attempts": "retry",
     "link_error on_failure on_dead": "catch",
@@ -109,9 +112,13 @@ _POLICY_OF = {
 # What a policy is for a call that takes none.
 _POLICIES = {
     "@app.refresh": 'the retries of a refresh stand in its policy: "Refresh every 2 hours; retry every 5 minutes"',
+    "RetryTransport": 'the policy is its first argument: RetryTransport("5 100ms 5s")',
     "@app.step": 'the retries of a step stand where it is called: flow.step(function, ..., retry="5 1s 10m")',
     "app.topic": '@topic.subscribe("mail", retry="5 1s 10m") has the retries',
 }
+
+# Calls whose options are those of a filter.
+_FILTERED = ("app.jobs.select", "app.jobs.cancel", "app.jobs.redrive", "app.jobs.repolicy", "app.jobs.delete")
 
 _ENQUEUE = "{name}.enqueue(...), or await {name}.aenqueue(...)"
 _LATER = '{name}.options(delay="10s").enqueue(...)'
@@ -122,6 +129,10 @@ _CRON = '@app.cron("*/5 * * * *") above a function'
 _TASK = "@app.task above a function"
 _JOB = 'charge.enqueue(...) of a task, or app.named("charge").enqueue(...)'
 _WORKER = "the command redrive worker module:app"
+_STEP = "flow.step(function, ...)"
+_APP = 'app = redrive.App("sqlite:///app.db")'
+_OF_APP = f"of {_APP}"
+_RETRY = '@redrive.retry("5 1s 10m", on=ConnectionError)'
 
 # The attributes of other libraries, by what has them there.
 ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
@@ -148,7 +159,8 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     "job": {
         "get wait join latest_result return_value get_result await_result output": _RESULT,
         "ready successful failed status get_status is_finished is_failed is_queued is_started done finished": _STATE,
-        "revoke abort stop terminate kill delete": "job.cancel()",
+        "revoke abort stop terminate kill": "job.cancel()",
+        "delete remove": "app.jobs.delete(redrive.Filter(ids=[job.id])); job.cancel() stops it, and keeps its row",
         "requeue redrive restart": "job.retry()",
         "exception traceback exc_info info": "job.attempts[-1], which has the error and its traceback",
         "meta save_meta progress_info": "job.progress, which ctx.heartbeat(details) sets",
@@ -166,6 +178,9 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "enqueue send_task enqueue_call enqueue_in enqueue_at enqueue_job defer add_job submit send call delay": _JOB,
         "shared_task db_task job_task register_task add_task actor_class function": _TASK,
         "periodic_task add_periodic_task db_periodic_task periodic schedule beat_schedule crontab every": _CRON,
+        "beat scheduled_job interval timer": _CRON,
+        "flow": "@app.workflow() above an async def, whose first parameter is a redrive.Flow",
+        "group chain chord canvas signature": _MANY,
         "conf config configure settings": 'the arguments of App(...), and app.queue("mail", ...)',
         "autodiscover_tasks register_tasks discover import_paths": 'App(..., include=["shop.tasks"])',
         "control inspect monitor": "app.workers, app.queues, and the command redrive workers list",
@@ -176,7 +191,8 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "activity": "@app.step above a function",
         "signal": 'workflow.run(id).signal("name", value)',
         "retry": "@redrive.retry(...) above a function, or @app.task(retry=...)",
-        "middleware add_middleware signals": "app.on_start, app.on_stop, and redrive.observe",
+        "middleware add_middleware use": "@app.around above a def with one yield, where the handler runs",
+        "signals": "@app.around, @app.on_start, @app.on_stop, and redrive.observe",
         "open open_async connect": "nothing: the database is opened at its first use",
     },
     "context": {
@@ -189,6 +205,64 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "abort cancel": "raise redrive.Cancel()",
         "state": "ctx.resources, which @app.on_start sets",
     },
+    "flow": {
+        "execute_activity execute_local_activity start_activity activity run_step call_step execute run task": _STEP,
+        "enqueue submit emit publish": f"a step that does it: {_STEP}",
+        "execute_child_workflow start_child_workflow child call_workflow run_workflow": "flow.call(workflow, ...)",
+        "parallel all fan_out group join": "flow.gather(flow.step(...), flow.step(...))",
+        "any race select": "flow.first(flow.step(...), flow.sleep(...))",
+        "wait_for_signal wait_condition wait_for_external_event wait_signal receive recv signal on_signal": (
+            'flow.wait_for("approved", bool), to which run.signal("approved", True) answers'
+        ),
+        "wait timer create_timer delay": 'flow.sleep("1h")',
+        "continue_as_new": "flow.restart(...)",
+        "time utcnow current_time": "flow.now()",
+        "uuid4": "flow.uuid()",
+        "retry": 'flow.step(function, ..., retry="5 1s 10m")',
+        "info run_id": "flow.id, flow.workflow and flow.version",
+    },
+    "machine": {
+        "trigger fire dispatch event process": 'machine.send("key", Event(...)), with an instance of the class',
+        "add_transition transition add_state add_states on": (
+            "@machine.state(after=[...]) above a function that takes the event"
+        ),
+    },
+    "transport": {
+        "handle_async_request __aenter__ __aexit__ aclose": "AsyncRetryTransport, for an httpx.AsyncClient",
+        "handle_request __enter__ __exit__ close": "RetryTransport, for an httpx.Client",
+    },
+    "redrive": {
+        "task job actor shared_task db_task job_task function background": f"{_TASK}, {_OF_APP}",
+        "workflow flow dag pipeline": f"@app.workflow() above a function, {_OF_APP}",
+        "step activity": "flow.step(function, ...) in a workflow; the function needs no decorator",
+        "cron crontab periodic_task Schedule scheduled_job every repeat": f"{_CRON}, {_OF_APP}",
+        "machine state": f'orders = app.machine("orders"), {_OF_APP}',
+        "topic subscribe subscriber publish": f'orders = app.topic("orders", Order), {_OF_APP}',
+        "Queue queue": f'app.queue("mail"), {_OF_APP}; a task has @app.task(queue="mail")',
+        "Redrive Celery Client Huey Broker RedisBroker Procrastinate Scheduler SqliteHuey DBOS": _APP,
+        "configure config settings setup init connect": f"the arguments of App: {_APP}",
+        "Worker worker": "the command redrive worker module:app; in a program, redrive.runtime.worker.Worker",
+        "chain group chord chunks signature": _MANY,
+        "current_task current_job get_current_job CurrentMessage TaskContext": (
+            "a first parameter of the handler with the annotation redrive.Context"
+        ),
+        "sleep": 'flow.sleep("1h") in a workflow, and raise redrive.Snooze("1h") in a handler',
+        "Retry TryAgain": 'raise redrive.RetryAfter("10s") in a handler; its policy is @app.task(retry="5 1s 10m")',
+        "retries": _RETRY,
+        "stop_after_attempt stop_never": "attempts=6 of @redrive.retry(...), where None is no limit",
+        "stop_after_delay stop_before_delay": 'deadline="10m" of @redrive.retry(...)',
+        "wait_exponential wait_exponential_jitter wait_random_exponential wait_fixed wait_random wait_incrementing "
+        "wait_chain wait_combine wait_none expo fibo constant": (
+            f'backoff=Backoff.exponential("1s", "10m"), or a directive: {_RETRY}'
+        ),
+        "retry_if_exception_type retry_if_exception retry_if_not_exception_type on_exception": f"on=...: {_RETRY}",
+        "retry_if_result retry_if_not_result on_predicate": "on_result=function of @redrive.retry(...)",
+        "before_sleep_log before_log after_log": "on_retry=function of @redrive.retry(...); retries are logged anyway",
+        "Retrying AsyncRetrying retry_context": "for attempt in Policy(...), and with attempt: in the loop",
+        "RetryError MaxRetriesExceeded MaxRetriesExceededError": (
+            "nothing: when the attempts are used up, the last exception of the function is raised as it is"
+        ),
+    },
 }
 
 
@@ -200,6 +274,9 @@ def advice(name: str, parameters: Collection[str] = (), *, task: str = "task", w
     """Return what is right instead of an option, for a call with these parameters; None if that is unknown."""
     import difflib
 
+    if written in _FILTERED:
+        near = difflib.get_close_matches(name, parameters, n=1, cutoff=0.7)
+        return f"did you mean {near[0]}=?" if near else f"conditions are those of a filter: {written}(Filter(...))"
     known = {word for names in (*_SAME, *_INSTEAD) for word in names.split()}
     word = name
     if name not in known and name not in _OPTIONS:
@@ -212,9 +289,16 @@ def advice(name: str, parameters: Collection[str] = (), *, task: str = "task", w
     if instead is not None:
         return instead
     same = [word, *(_found(_SAME, word) or "").split()]
-    for each in same:
-        if each in parameters:
-            return f"write {_OPTIONS.get(each, f'{each}=...')}"
+    own = next((each for each in same if each in parameters), None)
+    if own is not None:
+        whole = own == "attempt_timeout" and "deadline" in parameters
+        also = ' for one attempt, or deadline="10m" for all of them' if whole else ""
+        return f"write {_OPTIONS.get(own, f'{own}=...')}{also}"
+    return _elsewhere(same, task, written)
+
+
+def _elsewhere(same: list[str], task: str, written: str) -> str | None:
+    """Return the place of the first of these options, which the call itself does not take."""
     if written in _POLICIES and "retry" in same:
         return _POLICIES[written]
     for each in same:
@@ -228,10 +312,38 @@ def no_attribute(owner: object, kind: str, name: str, label: str | None = None) 
     """Return the error about an attribute that an object does not have; ``label`` stands for it in the advice."""
     text = f"{type(owner).__name__!r} object has no attribute {name!r}"
     found = _found(ATTRIBUTES[kind], name)
-    if found is not None:
-        text = f"{text}; in redrive: {found.replace('{name}', label or kind)}"
-    # With them Python adds the attribute that has nearly the name.
-    return AttributeError(text, name=name, obj=owner)
+    if found is None:
+        # With them Python adds the attribute that has nearly the name.
+        return AttributeError(text, name=name, obj=owner)
+    return AttributeError(f"{text}; in redrive: {found.replace('{name}', label or kind)}", obj=owner)
+
+
+def no_name(module: object, name: str, caller: FrameType) -> AttributeError | ImportError:
+    """Return the error about a name that the package does not have.
+
+    Of an `AttributeError` in ``from redrive import name`` the interpreter keeps nothing, so that it gets an
+    `ImportError`. `hasattr` and `getattr` need the other one.
+    """
+    import opcode
+
+    found = _found(ATTRIBUTES["redrive"], name)
+    if found is None:
+        return AttributeError(f"module 'redrive' has no attribute {name!r}", name=name, obj=module)
+    if caller.f_code.co_code[caller.f_lasti] == opcode.opmap["IMPORT_FROM"]:
+        return ImportError(f"cannot import name {name!r} from 'redrive'; in redrive: {found}", name="redrive")
+    return AttributeError(f"module 'redrive' has no attribute {name!r}; in redrive: {found}", obj=module)
+
+
+def unknown_argument(error: PayloadError, name: str, *, task: str) -> PayloadError:
+    """Return an error about the arguments of a call, with advice on one that the function does not have."""
+    found = advice(name, task=task)
+    return PayloadError(f"{error}" + (f"; {found}" if found else ""))
+
+
+def unknown_of_step(error: PayloadError, name: str, options: Collection[str]) -> PayloadError:
+    """Return an error about the arguments of a step, with advice on the options of ``flow.step`` itself."""
+    found = advice(name, options)
+    return PayloadError(f"{error}" + (f"; of flow.step() itself: {found}" if found else ""))
 
 
 def without_parentheses(written: str, example: str, function: object) -> TaskDefinitionError:

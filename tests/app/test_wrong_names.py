@@ -7,13 +7,14 @@ import copy
 import functools
 import math
 import pickle
+import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import redrive
-from redrive import App, Context, Flow, Policy, Rule, Tasks
+from redrive import App, Context, Filter, Flow, Policy, Rule, Tasks
 from redrive.errors import RedriveError, TaskDefinitionError
 from redrive.retrying.limiter import Limiter
 from redrive.seams import spelled, without
@@ -49,7 +50,7 @@ def text_of(call: Callable[[], object]) -> str:
     """Return the error of a call: its class and its text."""
     try:
         call()
-    except (RedriveError, TypeError, AttributeError) as error:
+    except (RedriveError, TypeError, AttributeError, ImportError) as error:
         return f"{type(error).__name__}: {error}"
     return "no error"
 
@@ -128,6 +129,28 @@ OPTIONS: list[tuple[Callable[[App], object], str]] = [
     (lambda app: Policy(max_retries=3), "Policy() has no option max_retries=: write attempts=6"),  # type: ignore[call-arg]
     (lambda app: Policy().with_(tries=3), "Policy() has no option tries=: write attempts=6"),
     (lambda app: Rule(OSError, tries=3), "Rule() has no option tries=: write attempts=6"),  # type: ignore[call-arg]
+    (
+        lambda app: redrive.retry("3 1s", timeout="5s"),  # type: ignore[call-arg]
+        (
+            '@redrive.retry() has no option timeout=: write attempt_timeout="10s" for one attempt, or deadline="10m" '
+            "for all of them"
+        ),
+    ),
+    (lambda app: app.machine("m", timeout="5s"), 'app.machine() has no option timeout=: write attempt_timeout="10s"'),  # type: ignore[call-arg]
+    (
+        lambda app: app.queue("mail").limit(concurency=3),  # type: ignore[call-arg]
+        "queue.limit() has no option concurency=: did you mean concurrency=?",
+    ),
+    (
+        lambda app: app.jobs.select(limit=3),  # type: ignore[call-arg]
+        "app.jobs.select() has no option limit=: conditions are those of a filter: app.jobs.select(Filter(...))",
+    ),
+    (
+        lambda app: asyncio.run(app.jobs.acancel(Filter(all=True), wy="late")),  # type: ignore[call-arg]
+        "app.jobs.cancel() has no option wy=: did you mean why=?",
+    ),
+    (lambda app: Filter(taks="charge"), "Filter() has no option taks=: did you mean task=?"),  # type: ignore[call-arg]
+    (lambda app: Filter(*range(99)), "Extra positional arguments provided"),  # type: ignore[arg-type]
 ]
 
 
@@ -399,6 +422,26 @@ def test_a_function_as_an_argument_is_refused(app: App, value: Any, label: str):
     assert f"PayloadError: other: argument 'order': {how}" == text_of(lambda: app.named("other").enqueue(order=value))
 
 
+def test_a_batch_takes_a_task_with_its_arguments(app: App):
+    """A job was made outside of the batch, and a call of the task has run the function."""
+    batch, task = app.batch(), app.task(charge)
+    expected = "ConfigurationError: a batch takes a task and its arguments, as in batch.add(charge, 7), got"
+
+    assert f"{expected} <job 1>; <job 1> is enqueued already, outside of the batch" == text_of(
+        lambda: batch.add(task.enqueue(1))  # type: ignore[arg-type]
+    )
+    assert f"{expected} None" == text_of(lambda: batch.add_many(task(1), [1]))  # type: ignore[arg-type,func-returns-value]
+    assert f"{expected} None" == text_of(lambda: batch.enqueue(task(1)))  # type: ignore[arg-type,func-returns-value]
+
+
+def test_a_stop_that_is_no_event_is_answered_with_the_limits_of_a_policy():
+    """Tenacity's ``stop=`` is a limit."""
+    assert (
+        "PolicyValueError: stop=3: give a threading.Event, also in async code, or None; a limit is attempts=6 or "
+        'deadline="10m"'
+    ) == text_of(lambda: redrive.retry("3 1s", on=OSError, stop=3))  # type: ignore[arg-type]
+
+
 # ---------------------------------------------------------------------------------------------------------- attributes
 
 
@@ -450,6 +493,97 @@ def test_the_context_of_a_handler_answers(app: App):
 
     text = "'Context' object has no attribute 'update_state'; in redrive: ctx.heartbeat(details)"
     assert [text] == [each.error for each in job.attempts]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            "flow.execute_activity",
+            "'Flow' object has no attribute 'execute_activity'; in redrive: flow.step(function, ...)",
+        ),
+        ("flow.anything", "'Flow' object has no attribute 'anything'"),
+        (
+            "flow.step(charge, max_attempts=3)",
+            (
+                "charge: argument 'max_attempts' is unknown; parameters: order; of flow.step() itself: write "
+                'retry="5 1s 10m"'
+            ),
+        ),
+        (
+            "flow.step(charge, timout=3)",
+            "charge: argument 'timout' is unknown; parameters: order; of flow.step() itself: did you mean timeout=?",
+        ),
+        ("flow.step(charge, colour=3)", "charge: argument 'colour' is unknown; parameters: order"),
+        ("flow.step(charge, 'a')", "charge: the arguments do not match the annotations: Expected `int`, got `str`"),
+    ],
+)
+def test_a_flow_answers(app: App, call: str, text: str):
+    """The error of the run has the word of redrive; options among the arguments of a step are recognised."""
+
+    @app.workflow()
+    async def order(flow: Flow) -> None:
+        eval(call, {"flow": flow, "charge": charge})  # noqa: S307 - of this file
+
+    run = order.start(id="a")
+    drain(app)
+
+    (attempt,) = run.job.attempts
+    assert attempt.error is not None
+    assert text == attempt.error.partition(" - at")[0]
+
+
+def test_the_words_of_machines_and_of_an_app_answer(app: App):
+    """They are those of other libraries, for what redrive has."""
+    machine = app.machine("m")
+
+    assert text_of(lambda: machine.trigger).endswith(  # type: ignore[attr-defined]
+        'in redrive: machine.send("key", Event(...)), with an instance of the class'
+    )
+    assert text_of(lambda: app.middleware).endswith(  # type: ignore[attr-defined]
+        "in redrive: @app.around above a def with one yield, where the handler runs"
+    )
+    assert text_of(lambda: app.beat).endswith('in redrive: @app.cron("*/5 * * * *") above a function')  # type: ignore[attr-defined]
+    assert text_of(lambda: app.task(charge).enqueue().delete).endswith(  # type: ignore[attr-defined]
+        "in redrive: app.jobs.delete(redrive.Filter(ids=[job.id])); job.cancel() stops it, and keeps its row"
+    )
+
+
+NAMES = [
+    ("task", '@app.task above a function, of app = redrive.App("sqlite:///app.db")'),
+    ("Worker", "the command redrive worker module:app; in a program, redrive.runtime.worker.Worker"),
+    ("stop_after_attempt", "attempts=6 of @redrive.retry(...), where None is no limit"),
+    ("Celery", 'app = redrive.App("sqlite:///app.db")'),
+]
+
+
+@pytest.mark.parametrize(("name", "right"), NAMES)
+def test_names_of_other_libraries_are_answered_by_the_package(name: str, right: str):
+    """An import and a look-up have the same text, and the name does not seem to exist."""
+    for call, start in (
+        (lambda: getattr(redrive, name), f"AttributeError: module 'redrive' has no attribute {name!r}"),
+        (lambda: exec(f"from redrive import {name}"), f"ImportError: cannot import name {name!r} from 'redrive'"),  # noqa: S102 - of this file
+    ):
+        assert f"{start}; in redrive: {right}" == text_of(call)
+    assert not hasattr(redrive, name)
+    assert getattr(redrive, name, None) is None
+
+
+def test_an_unknown_name_of_the_package_has_the_error_of_python():
+    """Python adds the nearest name of a look-up; the error of an import is its own."""
+    with pytest.raises(AttributeError, match=r"^module 'redrive' has no attribute 'Tsk'$") as error:
+        redrive.Tsk  # type: ignore[attr-defined]  # noqa: B018 - the look-up is what is tested
+    assert (redrive, "Tsk") == (error.value.obj, error.value.name)
+    with pytest.raises(ImportError, match=r"^cannot import name 'Tsk' from 'redrive' \("):
+        exec("from redrive import Tsk")  # noqa: S102 - of this file
+
+
+def test_the_words_of_the_package_hide_none_of_its_names():
+    """None of them is a public name or a module."""
+    words = {word for each in ATTRIBUTES["redrive"] for word in each.split()}
+    modules = {each.name for each in pkgutil.iter_modules(redrive.__path__)}
+
+    assert set() == words & (set(dir(redrive)) | modules)
 
 
 def test_other_attributes_have_the_error_of_python(app: App):

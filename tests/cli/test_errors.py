@@ -62,6 +62,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (["ps"], "workers list"),
         (["retry", "7"], "jobs retry"),
         (["purge", "mail"], "jobs cancel"),
+        (["why", "7"], "jobs show"),
+        (["jobs", "why", "shop:app", "7"], "jobs show"),
+        (["jobs", "count", "shop:app"], "queues list"),
     ],
 )
 def test_words_of_other_queues_are_answered_with_the_command(words: list[str], command: str):
@@ -79,7 +82,27 @@ def test_guessed_words_are_no_commands_and_lead_to_commands():
     wanted = {word: tuple(part for part in line.split() if "-" not in part)[:2] for word, line in root.guesses.items()}
 
     assert {} == {word: path for word, path in wanted.items() if path not in paths}
-    assert set() == root.guesses.keys() & root.places.keys()
+    assert set() == {tuple(word.split()) for word in root.guesses} & paths
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        (["plain:app", "-Q", "mail"], "-Q; write --queue mail, once for each queue"),
+        (["plain:app", "--queues", "mail"], "--queues; write --queue mail, once for each queue"),
+        (["-A", "plain:app"], "-A; the App is an argument: redrive worker shop.jobs:app"),
+        (["plain:app", "-c", "4"], "-c; write --concurrency 4"),
+        (["plain:app", "--concurency", "4"], "--concurency (Possible options: --concurrency)"),
+        (["plain:app", "--colour", "4"], "--colour"),
+    ],
+)
+def test_options_of_other_workers_are_answered_with_ours(words: list[str], right: str):
+    """An option that is nearly one of ours has the answer of the parser."""
+    result = CliRunner().invoke(cli, ["worker", *words])
+
+    assert 2 == result.exit_code
+    shown = " ".join(line.strip("│ ") for line in result.output.splitlines() if line.startswith("│"))
+    assert f"No such option: {right}" == shown
 
 
 @pytest.mark.parametrize(

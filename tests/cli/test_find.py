@@ -96,6 +96,13 @@ def test_a_condition_is_given_once(full: App, redrive: Callable[..., Output]):
     assert (2, True) == (output.status, "state is given as --state and in the filter" in output.err)
 
 
+def test_a_value_that_no_job_has_is_named(full: App, redrive: Callable[..., Output]):
+    """A table without rows would not show that a word was taken for a value."""
+    output = redrive("jobs", "list", "shop:app", "nonsense")
+
+    assert (0, True) == (output.status, output.err.startswith("no job has the value 'nonsense'; a condition is"))
+
+
 def test_commands_that_act_take_a_filter(full: App, redrive: Callable[..., Output]):
     """But no value that stands alone, which may mean several things."""
     refused = redrive("jobs", "cancel", "shop:app", "inv-443")

@@ -51,6 +51,7 @@ def test_directives_are_read(text: str, expected: Directive):
         ("10 catch recover", 2, "a minimum backoff is missing"),
         ("catch recover", 0, "a minimum backoff is missing"),
         ("10 5 s", 4, "there is a blank between 5 and its unit"),
+        ("10 5 second", 4, "there is a blank between 5 and its unit"),
         ("10 5", 4, "the duration 5 has no unit"),
         ("5s 10", 5, "the duration 10 has no unit"),
         ("5 seconds", 2, "'seconds' is not a minimum backoff"),
@@ -82,6 +83,12 @@ def test_faults_are_refused_with_their_place(text: str, at: int, message: str):
         read_directive(text)
 
     assert (text, at, message) == (refused.value.text, refused.value.at, refused.value.problem)
+
+
+def test_a_duration_in_words_is_answered_with_the_short_form():
+    """Blanks separate the parts of a directive, so that a duration in words has no place there."""
+    with pytest.raises(PolicySyntaxError, match=r"write 1s: in a directive, blanks stand between durations"):
+        read_directive("5 1 second 10 seconds")
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,18 @@ def test_a_url_that_is_not_understood_is_refused(url: str):
 
 
 @pytest.mark.parametrize(
+    ("url", "driver"),
+    [("postgresql+asyncpg://localhost/shop", "asyncpg"), ("sqlite+aiosqlite:///shop.db", "aiosqlite")],
+)
+def test_a_url_of_sqlalchemy_is_answered_with_the_part_to_leave_out(url: str, driver: str):
+    """SQLAlchemy names a driver, which redrive chooses itself."""
+    with pytest.raises(
+        ConfigurationError, match=rf"^the store URL '.*' is not understood; leave \+{driver} out; forms: "
+    ):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
     ("setting", "name", "value"),
     [
         ("synchronous=off", "synchronous", "off"),

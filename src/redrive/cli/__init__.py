@@ -85,13 +85,53 @@ class _Root(Commands):
         "migrate": "db migrate",
         "result": "jobs show",
         "call": "enqueue",
+        "why": "jobs show",
+        "count": "queues list",
+        "jobs why": "jobs show",
+        "jobs status": "jobs show",
+        "jobs result": "jobs show",
+        "jobs count": "queues list",
+        "jobs requeue": "jobs redrive",
+        "jobs purge": "jobs cancel",
+        "jobs enqueue": "enqueue",
+        "runs start": "enqueue",
+        "queues set": "queues limit",
+        "db upgrade": "db migrate",
+    }
+    #: What options of Celery, RQ, Dramatiq and Huey are for a worker.
+    options: ClassVar = {
+        "-A --app": "the App is an argument: redrive worker shop.jobs:app",
+        "-Q --queues -q": "write --queue mail, once for each queue",
+        "-X --exclude-queues": "write --exclude-queue mail, once for each queue",
+        "-c -w --workers --threads": "write --concurrency 4",
+        "-p": 'write --processes 4, which is for tasks with executor="process"',
+        "-n --hostname": "write --name mail-1",
+        "-l --loglevel --log-level --logging-level -v --verbose": (
+            "--quiet logs warnings only; other levels are those of logging, which the program may configure"
+        ),
+        "-B --beat": "every worker starts the crons of its code",
+        "-b --burst": "write --until-empty",
+        "--max-tasks-per-child": "write --max-jobs 1000",
     }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's context
         """Return the command that the arguments name; refuse a word of another queue with our command for it."""
-        if args and args[0] in self.guesses:
-            ctx.fail(f"No such command {args[0]!r}. Did you mean 'redrive {self.guesses[args[0]]}'?")
+        for words in (" ".join(args[:1]), " ".join(args[:2])):
+            if words in self.guesses:
+                ctx.fail(f"No such command {words!r}. Did you mean 'redrive {self.guesses[words]}'?")
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's context
+        """Run a command; an option of another queue's worker is answered with ours."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            option, command = getattr(error, "option_name", None), getattr(getattr(error, "ctx", None), "command", None)
+            if option is not None and command is not None and command.name == "worker":
+                found = next((text for words, text in self.options.items() if option in words.split()), None)
+                if found is not None:
+                    error.message, error.possibilities = f"{error.message}; {found}", None  # type: ignore[attr-defined]
+            raise
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - typer's context
         """Return a command by its name; with --url one that acts through the JSON API."""

@@ -128,7 +128,7 @@ def list_(
     check(app, check_names, task=where.task, queue=where.queue)
     q = write(where, found.word) or None
     view = show_view(app, "jobs list", text.jobs, json=json, q=q, before=before, limit=limit)
-    text.rest(view, by_due=where.hold is not None and found.word is None)
+    text.rest(view, found.word, by_due=where.hold is not None and found.word is None)
 
 
 @jobs.command()

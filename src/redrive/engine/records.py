@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from msgspec.structs import force_setattr, replace
@@ -462,7 +462,26 @@ NEWEST = 2**63 - 1
 PAGE: Final = 100
 
 
-class Filter(msgspec.Struct, frozen=True, gc=False):
+class _Spelled(msgspec.StructMeta):
+    """The class of `Filter`, whose error about a field that it does not have is made by this project."""
+
+    # Type checkers read the fields from the class itself.
+    if not TYPE_CHECKING:
+
+        def __call__(self, *args: object, **kwargs: object) -> Filter:
+            """Return a filter with these fields."""
+            try:
+                return super().__call__(*args, **kwargs)
+            except TypeError:
+                unknown = next((name for name in kwargs if name not in self.__struct_fields__), None)
+                if unknown is None:
+                    raise
+                from redrive.vocabulary import unknown_option
+
+                raise unknown_option(self.__name__, unknown, self.__struct_fields__) from None
+
+
+class Filter(msgspec.Struct, frozen=True, gc=False, metaclass=_Spelled):
     """A selection of jobs; all given conditions must hold.
 
     Attributes:

@@ -176,7 +176,8 @@ def _backoff(text: str, words: list[_Word], *, first: bool) -> tuple[timedelta, 
         spoken = in_units(f"{word.text} {words[1].text}") if len(words) > 1 else None
         if spoken is not None:
             problem = f"there is a blank between {word.text} and its unit"
-            raise _syntax_error(text, words[1].at - 1, problem, f"write {spoken}")
+            hint = f"write {spoken}: in a directive, blanks stand between durations"
+            raise _syntax_error(text, words[1].at - 1, problem, hint)
         hint = "" if first else "; the number of retries stands first"
         problem = f"the duration {word.text} has no unit"
         raise _syntax_error(text, word.at + len(word.text), problem, f"write {word.text}s for seconds{hint}")

@@ -176,7 +176,10 @@ def _stop(value: object, field: str) -> object:
         callable(getattr(value, "is_set", None)) and callable(waits) and not is_coroutine_function(waits)
     ):
         return value
-    raise PolicyValueError(f"{field}={value!r}: give a threading.Event, also in async code, or None")
+    raise PolicyValueError(
+        f"{field}={value!r}: give a threading.Event, also in async code, or None; a limit is attempts=6 or "
+        'deadline="10m"'
+    )
 
 
 def _resource(value: object, field: str) -> object:

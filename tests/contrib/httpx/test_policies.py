@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 
@@ -29,6 +30,29 @@ def count(colour, policy, *script, method="GET", **request):
 
 
 # --------------------------------------------------------------------------------------------------------- whose policy
+
+
+def test_the_transport_of_the_other_client_is_named():
+    """A client asks its transport for methods of its own colour; the error has the class that has them."""
+
+    async def get(transport):
+        await httpx.AsyncClient(transport=transport).get("http://localhost/")
+
+    with pytest.raises(AttributeError, match=r"in redrive: AsyncRetryTransport, for an httpx.AsyncClient$"):
+        asyncio.run(get(RetryTransport()))
+    with pytest.raises(AttributeError, match=r"in redrive: RetryTransport, for an httpx.Client$"):
+        httpx.Client(transport=AsyncRetryTransport()).get("http://localhost/")
+
+
+@pytest.mark.parametrize("kind", [RetryTransport, AsyncRetryTransport])
+def test_an_unknown_option_of_a_transport_is_answered(kind):
+    """The retries are those of the policy."""
+    with pytest.raises(
+        TypeError, match=r'^RetryTransport\(\) has no option retries=: .* RetryTransport\("5 100ms 5s"\)$'
+    ):
+        kind(retries=3)
+    with pytest.raises(TypeError, match=r"has no option metods=: did you mean methods=\?$"):
+        kind(metods=["POST"])
 
 
 def test_without_a_policy_there_are_three_attempts(colour):

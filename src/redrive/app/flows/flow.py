@@ -36,6 +36,7 @@ from redrive.engine.runs import StepKind
 from redrive.errors import ConfigurationError
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
+from redrive.seams import without
 
 if TYPE_CHECKING:
     from redrive.app.flows.named_flow import NamedFlow
@@ -64,6 +65,9 @@ class FlowBase:
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"flow.{name} cannot be deleted: a flow stores nothing in attributes")
+
+    if not TYPE_CHECKING:
+        __getattr__ = without("flow")
 
     @property
     def workflow(self) -> str:

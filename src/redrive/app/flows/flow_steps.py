@@ -17,7 +17,7 @@ from redrive.app.payload import Returns, Signature
 from redrive.app.tasks.enqueue import durable_policy
 from redrive.app.tasks.task import Task
 from redrive.engine.runs import digest_of
-from redrive.errors import TaskDefinitionError
+from redrive.errors import PayloadError, TaskDefinitionError
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 
@@ -176,7 +176,15 @@ def step_call(
     policy = None if is_open else step_policy(retry, timeout, f"step {step.name!r}")
     digest = None if key is None else key.digest
     if digest is None:
-        digest = digest_of(step.signature.write(args, kwargs, order="deterministic"))
+        try:
+            digest = digest_of(step.signature.write(args, kwargs, order="deterministic"))
+        except PayloadError as error:
+            unknown = next((name for name in kwargs if name not in step.signature.parameters), None)
+            if unknown is None:
+                raise
+            from redrive.vocabulary import unknown_of_step
+
+            raise unknown_of_step(error, unknown, RESERVED) from error.__cause__
     taken_back = None if undo is None else undo_of(undo, f"step {step.name!r}")
     named = None if key is None else replace(key, digest=digest)
     return StepCall(step, args, kwargs, policy, taken_back, digest, line, transacted, named)

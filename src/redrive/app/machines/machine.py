@@ -6,7 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import structs
 
@@ -28,7 +28,7 @@ from redrive.observe.listeners import DEBUG, heard
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.schedule.timezone import member
-from redrive.seams import spelled
+from redrive.seams import spelled, without
 from redrive.stores.operations.machines import send as sending
 from redrive.stores.operations.machines import turns
 from redrive.stores.operations.machines.rows import Choice, Known, MachineEvent, Start
@@ -77,6 +77,9 @@ class Machine(MachineHandle):
         self._declaration = declaration
         self._busy = member(Busy, "busy", busy)
         self.codec: DataCodec | None = None if data is None else DataCodec(data, name)
+
+    if not TYPE_CHECKING:
+        __getattr__ = without("machine")
 
     def __repr__(self) -> str:
         return f"<machine {self.name}: {', '.join(self.tasks) or 'no states'}>"

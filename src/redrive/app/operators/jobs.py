@@ -17,6 +17,7 @@ from redrive.engine.keys import idempotency_key
 from redrive.engine.queue import Rate
 from redrive.engine.records import Filter, JobRecord, Stats
 from redrive.observe.listeners import INFO, heard
+from redrive.seams import spelled
 from redrive.stores.operations import admin, deleting, jobs, redriving
 from redrive.stores.operations.admin import BulkResult
 
@@ -34,10 +35,12 @@ class Jobs:
     def __init__(self, app: AppProtocol) -> None:
         self._app = app
 
+    @spelled("app.jobs.select")
     def select(self, where: Filter | None = None) -> tuple[JobRecord, ...]:
         """Read the rows of jobs: the newest 100, or as many as the limit of the filter allows; `count` counts all."""
         return self._app.store.run(admin.select(Filter() if where is None else checked_filter(where)))
 
+    @spelled("app.jobs.select")
     async def aselect(self, where: Filter | None = None) -> tuple[JobRecord, ...]:
         """Read jobs; see `select`."""
         return await self._app.store.arun(admin.select(Filter() if where is None else checked_filter(where)))
@@ -92,6 +95,7 @@ class Jobs:
         salt = yield jobs.salt(number)
         return idempotency_key((yield admin.identify("uid")), number, salt)
 
+    @spelled("app.jobs.cancel")
     def cancel(self, where: Filter, *, why: str | None = None, actor: str | None = None) -> tuple[int, ...]:
         """Cancel the unfinished jobs that match, and return their ids.
 
@@ -108,6 +112,7 @@ class Jobs:
         """
         return run(self._app.store, self._cancel(checked_filter(where), why, actor))
 
+    @spelled("app.jobs.cancel")
     async def acancel(self, where: Filter, *, why: str | None = None, actor: str | None = None) -> tuple[int, ...]:
         """Cancel the unfinished jobs that match; see `cancel`."""
         return await arun(self._app.store, self._cancel(checked_filter(where), why, actor))
@@ -124,6 +129,7 @@ class Jobs:
 
         return (yield from _in_batches(where, change)).ids
 
+    @spelled("app.jobs.redrive")
     def redrive(
         self,
         where: Filter,
@@ -153,6 +159,7 @@ class Jobs:
         """
         return run(self._app.store, self.redriving(where, rate, queue, actor, dry_run=dry_run))
 
+    @spelled("app.jobs.redrive")
     async def aredrive(
         self,
         where: Filter,
@@ -191,6 +198,7 @@ class Jobs:
             after = done.last_id
         return BulkResult(tuple(ids), tuple(kept), after)
 
+    @spelled("app.jobs.repolicy")
     def repolicy(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> BulkResult:
         """Give unfinished jobs the present policies of their tasks.
 
@@ -210,6 +218,7 @@ class Jobs:
         """
         return run(self._app.store, self._repolicy(checked_filter(where), actor, dry_run=dry_run))
 
+    @spelled("app.jobs.repolicy")
     async def arepolicy(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> BulkResult:
         """Give unfinished jobs the present policies of their tasks; see `repolicy`."""
         return await arun(self._app.store, self._repolicy(checked_filter(where), actor, dry_run=dry_run))
@@ -223,6 +232,7 @@ class Jobs:
 
         return _in_batches(where, change)
 
+    @spelled("app.jobs.delete")
     def delete(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> BulkResult:
         """Delete jobs with their arguments, results, histories, keys and tags. This is final.
 
@@ -242,6 +252,7 @@ class Jobs:
         """
         return run(self._app.store, self._delete(checked_filter(where), actor, dry_run=dry_run))
 
+    @spelled("app.jobs.delete")
     async def adelete(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> BulkResult:
         """Delete jobs; see `delete`."""
         return await arun(self._app.store, self._delete(checked_filter(where), actor, dry_run=dry_run))

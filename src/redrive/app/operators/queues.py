@@ -10,6 +10,7 @@ from redrive.engine.queue import QueueChange, QueueSettings, Rate
 from redrive.errors import ConfigurationError
 from redrive.policy.duration import Duration
 from redrive.policy.fields import span
+from redrive.seams import spelled
 from redrive.stores.operations import queues
 from redrive.stores.query import Operation
 
@@ -89,6 +90,7 @@ class Queue:
         """End a pause; see `resume`."""
         return await self._app.store.arun(self._change(QueueChange(paused=False), actor))
 
+    @spelled("queue.limit")
     def limit(
         self,
         *,
@@ -125,6 +127,7 @@ class Queue:
         )
         return self._app.store.run(self._change(change, actor))
 
+    @spelled("queue.limit")
     async def alimit(
         self,
         *,

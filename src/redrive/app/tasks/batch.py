@@ -125,16 +125,22 @@ class Batch:
 
     def _member(self, task: Enqueuer[P, R]) -> Enqueuer[P, R]:
         """Return a task of the app; raise `ConfigurationError` for one that cannot be in a batch."""
+        task = self._own(task)
         if task.defaults.immediate:
             raise ConfigurationError(
                 f"{task.name}: a batch is written as a whole: give options(immediate=True) to the task that follows"
             )
-        return self._own(task)
+        return task
 
     def _own(self, task: Enqueuer[P, R]) -> Enqueuer[P, R]:
         """Return a task of the app, for a batch that was not enqueued; otherwise raise `ConfigurationError`."""
         if self._enqueued.locked():
             raise ConfigurationError(_TWICE)
+        if not isinstance(task, Enqueuer):
+            done = f"; {task!r} is enqueued already, outside of the batch" if isinstance(task, Job) else ""
+            raise ConfigurationError(
+                f"a batch takes a task and its arguments, as in batch.add(charge, 7), got {task!r}{done}"
+            )
         # Of tasks from a collection ``app`` is that; its attributes are those of the app that has included it.
         if task.app.hooks is not self._app.hooks:
             raise ConfigurationError(

@@ -330,10 +330,9 @@ class Enqueuer(Generic[P, R]):
             unknown = next((name for name in kwargs if name not in self.signature.parameters), None)
             if unknown is None or not self.signature.known:
                 raise
-            from redrive.vocabulary import advice
+            from redrive.vocabulary import unknown_argument
 
-            found = advice(unknown, task=self.name)
-            raise PayloadError(f"{error}" + (f"; {found}" if found else "")) from error.__cause__
+            raise unknown_argument(error, unknown, task=self.name) from error.__cause__
         if options.key is not None or options.idempotency_key is not None or options.partition is not None:
             new = self._named(new, args, kwargs)
         return self.announced(new) if self.app.hooks.enqueue else new

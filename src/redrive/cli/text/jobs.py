@@ -35,8 +35,10 @@ def jobs(view: JobList) -> None:
     table.show()
 
 
-def rest(view: JobList, *, by_due: bool) -> None:
-    """Print to standard error how the list goes on, if it does."""
+def rest(view: JobList, word: str | None, *, by_due: bool) -> None:
+    """Print to standard error how the list goes on, if it does, and that a value without a name was not found."""
+    if word is not None and not view.items:
+        say(f"no job has the value {word!r}; a condition is written with its name, such as state:dead", err=True)
     if view.searched_to is not None:
         say_unread(view.searched_to, by_index=view.by_index)
     elif view.before is not None and by_due:

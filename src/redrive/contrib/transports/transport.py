@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from urllib.request import getproxies
 
 from redrive.contrib.http.classify import Request, Response, Terms
@@ -27,6 +27,7 @@ from redrive.policy import Policy
 from redrive.retrying.loops import aoutcome, outcome
 from redrive.retrying.own import OwnBudget
 from redrive.retrying.state import CallState, start
+from redrive.seams import spelled, without
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -41,6 +42,11 @@ class Transport(Generic[RequestT, InnerT]):
     package: ClassVar[Package]
     _can: ClassVar[dict[str, bool]]
 
+    if not TYPE_CHECKING:
+        # A transport of the other colour is an easy mistake, and httpx asks for what that has.
+        __getattr__ = without("transport")
+
+    @spelled("RetryTransport")
     def __init__(
         self,
         policy: Policy | str | None = None,

@@ -44,11 +44,17 @@ def parse_url(url: str) -> SQLiteSettings:
     # Only servers have logins. A part of a login must not become the name of a file or of a setting, which errors show.
     login = re.search(":.*@", url.partition("://")[2], re.DOTALL) is not None
     if parts.netloc or login or "#" in url or len(parts.path) < 2:  # noqa: PLR2004 - slash and name
-        raise ConfigurationError(f"the store URL {redacted(url)!r} is not understood; forms: {_FORMS}")
+        raise ConfigurationError(f"the store URL {redacted(url)!r} is not understood; {_instead(url)}forms: {_FORMS}")
     settings = SQLiteSettings(Path(unquote(parts.path[1:])).absolute())
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         settings = _with_option(settings, name, value, url)
     return settings
+
+
+def _instead(url: str) -> str:
+    """Return what is right instead of a URL with a driver of SQLAlchemy."""
+    scheme, mark, driver = url.partition(":")[0].partition("+")
+    return f"leave +{driver} out; " if mark and scheme.lower() in {"postgresql", "postgres", "sqlite"} else ""
 
 
 def _with_option(settings: SQLiteSettings, name: str, value: str, url: str) -> SQLiteSettings:
