@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -311,7 +312,7 @@ def test_a_catch_task_must_fit_a_cron(app: App):
 @pytest.mark.parametrize(
     ("pattern", "due"),
     [
-        ("50s", [NOON + timedelta(seconds=50), NOON + timedelta(seconds=60)]),
+        ("30s", [NOON + timedelta(seconds=30), NOON + timedelta(seconds=60)]),
         ("12h", [NOON + hours(12), NOON + hours(24)]),
         ("Mon", [datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 9, tzinfo=UTC)]),
         ("@daily", [datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 3, tzinfo=UTC)]),
@@ -325,6 +326,20 @@ def test_the_patterns_of_the_reference_are_accepted(app: App, pattern: str, due:
     drain(app, within=due[1] - NOON)
 
     assert due == started(cron)[:2]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "advice"),
+    [
+        ("45m", 'an interval is "every 45 minutes", and what 45m means is "0 */45 * * * *"'),
+        ("50s", 'an interval is "every 50 seconds", and what 50s means is "*/50 * * * * *"'),
+        ("7h", 'an interval is "every 7 hours", and what 7h means is "0 0 */7 * * *"'),
+    ],
+)
+def test_a_short_form_with_intervals_of_two_lengths_is_a_warning(app: App, pattern: str, advice: str):
+    """45 minutes as a field of a cron expression are the minutes 0 and 45 of each hour."""
+    with pytest.warns(RuntimeWarning, match=rf"^cron 'nothing': {pattern} begins anew after .*: {re.escape(advice)}$"):
+        app.cron(pattern)(nothing)
 
 
 def test_a_schedule_ends_with_its_last_occurrence(app: App):

@@ -61,6 +61,11 @@ def test_options_add_up(send):
     ("wrong", "message"),
     [
         ({"key_until": "finish"}, "key_until is 'start' or 'end', not 'finish'"),
+        (
+            {"on_conflict": "existing", "key": None},
+            "on_conflict= is about jobs of one key, and there is none: give key=",
+        ),
+        ({"key_until": "start", "key": None}, "key_until= is about jobs of one key, and there is none: give key="),
         ({"on_conflict": "bounce"}, "on_conflict is 'raise' or 'existing', not 'bounce'"),
     ],
 )

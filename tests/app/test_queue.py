@@ -120,6 +120,22 @@ def test_a_job_of_a_paused_queue_shows_the_pause(app: App):
     assert job.why == asyncio.run(job.arefresh()).why
 
 
+def test_the_pause_of_a_queue_that_nothing_has_is_logged(app: App, caplog: pytest.LogCaptureFixture):
+    """The name may be misspelled; the queue of a task, one with a setting and one with a job are known."""
+    work = app.task(name="work", queue="mail")(lambda: None)
+    work.options(queue="letters").enqueue()
+    app.queue("slow").limit(concurrency=1)
+    for name in ("mail", "letters", "slow", "mial"):
+        app.queue(name).pause()
+    asyncio.run(app.queue("nope").apause())
+    app.queue("nope").pause()
+
+    assert [
+        f"queue {name} is paused, and no task, no setting and no job has it; queues of the tasks: mail"
+        for name in ("mial", "nope")
+    ] == caplog.messages
+
+
 def test_a_drain_waits_for_the_rate(app: App, clock: VirtualClock):
     """Drains advance to the next instant that a rate allows."""
     begun = []

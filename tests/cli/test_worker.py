@@ -159,7 +159,7 @@ def test_a_worker_is_a_process(shop: App, tmp_path: Path):
     assert (0, "succeeded") == (done.returncode, shop.job(1).state)
     start = next(line for line in done.stderr.splitlines() if "redrive.workers" in line)
     assert " INFO " in start
-    assert ") serves all queues of sqlite:///shop.db" in start
+    assert f") serves all queues of sqlite:///{tmp_path}/shop.db" in start
     assert start.endswith(f", 50 at once; tasks: {', '.join(sorted(shop.tasks))}")
 
 
@@ -239,6 +239,18 @@ def test_an_error_of_a_start_hook_is_one_line(tmp_path: Path):
     assert (1, "flushed\n") == (done.returncode, done.stdout)
     assert "start hook hooked.connect failed: ConnectionRefusedError: redis is down (" in line
     assert "hooked.py, line 10)" in line
+
+
+def test_a_misspelled_environment_variable_is_a_warning(
+    shop: App, redrive, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """Variables of the program itself, and those that redrive reads, are none."""
+    for name in ("REDRIVE_DISABLE", "REDRIVE_BUILD", "REDRIVE_URL"):
+        monkeypatch.setenv(name, "1")
+    redrive("worker", "shop:app", "--until-empty")
+
+    text = "the environment variable REDRIVE_DISABLE is not read; did you mean REDRIVE_DISABLED?"
+    assert [text] == [each for each in caplog.messages if "variable" in each]
 
 
 def test_a_queue_that_nothing_uses_is_a_warning(shop: App, redrive, caplog: pytest.LogCaptureFixture):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import httpx
 import pytest
@@ -28,6 +29,17 @@ def test_a_call_above_that_names_other_failures_is_no_layer(outer, inner):
 
     assert "answer" == outer(ELSEWHERE)(inner(AT_ONCE)(script))()
     assert 3 == script.calls
+
+
+def test_a_call_that_leaves_its_retries_is_logged(caplog):
+    """At the level of details: else an inner policy seems to be ignored."""
+    inner = redrive.retry(AT_ONCE)(Script(Busy(), "answer"))
+    with caplog.at_level(logging.DEBUG, "redrive.calls"):
+        assert "answer" == redrive.retry(AT_ONCE)(lambda: inner())()  # noqa: PLW0108 - a layer of its own
+
+    (left,) = [each.getMessage() for each in caplog.records if each.levelno == logging.DEBUG]
+    assert left.endswith('above; nested="both" retries here, too')
+    assert "has failed, and leaves the retries to " in left
 
 
 def test_each_failure_is_retried_by_the_policy_that_names_it():

@@ -115,6 +115,7 @@ def test_what(text: str, fields: dict):
         ("every 0.3 seconds", "not a whole number of seconds"),
         ("every hour in Europe/Kiew", "'Europe/Kiew' is not a time zone"),
         ("every hour in EST", 'but of an offset; write "in America/New_York" or "in UTC"'),
+        ("Refresh evry day", "column 9: not understood: 'evry': did you mean 'every'?"),
         ("Refresh sometimes", "column 9: not understood: 'sometimes': it is missing how often"),
         ("Refresh at 9:00 in EST", "column 20: not understood: 'EST'"),
         ("Foo", "not understood: 'Foo': no sentence of a policy begins so; write \"Refresh every 2 hours\" or"),

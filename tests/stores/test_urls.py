@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import asyncpg
 import psycopg
@@ -17,7 +18,7 @@ from redrive.errors import ConfigurationError
 from redrive.stores.drivers.postgres import parse_url
 from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.opening import open_store
-from redrive.stores.urls import cleared, redacted, shown
+from redrive.stores.urls import cleared, located, redacted, shown
 
 SECRET = "canary"
 
@@ -199,3 +200,13 @@ def test_escaped_characters_reach_the_libraries():
 
     assert f"postgresql://u:{password}@/d?password=a%26b&passfile=%2Frun%2Fpg" == read.dsn
     assert "dsn" not in repr(read)
+
+
+def test_the_file_of_a_url_is_located(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The path is absolute, so that two folders have two texts; URLs of other forms are redacted only."""
+    monkeypatch.chdir(tmp_path)
+
+    assert f"sqlite:///{tmp_path}/app.db?synchronous=normal" == located("sqlite:///app.db?synchronous=normal")
+    assert "sqlite:////srv/app.db" == located("sqlite:////srv/app.db")
+    assert "postgresql://u:***@h/d" == located("postgresql://u:canary@h/d")
+    assert "memory://" == located("memory://")

@@ -293,7 +293,8 @@ class Declarations:
                 something, or there is no pattern.
 
         Warns:
-            RuntimeWarning: all its occurrences lie in the past.
+            RuntimeWarning: all its occurrences lie in the past, or its intervals have two lengths, as of ``45m``, which
+                occurs at the minutes 0 and 45.
         """
         if not isinstance(pattern, str):
             raise TaskDefinitionError(

@@ -108,6 +108,11 @@ class Registry:
         else:
             cron.check_signature()
         self._warn_if_over(f"cron {cron.name!r}", cron.definition.schedule)
+        from redrive.schedule.cron import uneven
+
+        odd = uneven(cron.definition.pattern)
+        if odd is not None:
+            warnings.warn(f"cron {cron.name!r}: {odd}", RuntimeWarning, stacklevel=3)
         return cron
 
     def workflow(

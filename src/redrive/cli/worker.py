@@ -37,6 +37,10 @@ MOMENT = 0.1
 NURSERY = 50_000
 
 
+# The environment variables of redrive.
+_PREFIX = "REDRIVE_"
+_VARIABLES = ("BUILD", "DISABLED", "TOKEN")
+
 _PROCESSES = 'Child processes for tasks with executor="process", by default one per processor.'
 
 _Excluded = Annotated[list[str] | None, typer.Option(help="Serve all queues but this one; may be repeated.")]
@@ -115,6 +119,7 @@ def worker(
     group = WorkerGroup({reference: new(each) for reference, each in loaded.items()})
     _warn_of_queues(loaded.values(), [*(queue or ()), *(exclude_queue or ())])
     _warn_of_sharing(loaded)
+    _warn_of_variables(os.environ)
     _calm_the_collector()
     _run(_serve(loaded, group, _observed(loaded, group, health, worker_file)))
 
@@ -161,6 +166,17 @@ def _warn_of_sharing(apps: Mapping[str, App]) -> None:
         if both and first.url == second.url and not first.url.startswith("memory:"):
             text = "%s and %s have the same database, and both run the jobs of %s there: one of them is enough"
             logger("redrive.worker").warning(text, one, two, ", ".join(both))
+
+
+def _warn_of_variables(names: Iterable[str]) -> None:
+    """Log a warning about environment variables that are nearly those of redrive; a program may have others."""
+    for name in sorted(each.removeprefix(_PREFIX) for each in names if each.startswith(_PREFIX)):
+        import difflib
+
+        near = difflib.get_close_matches(name, _VARIABLES, n=1, cutoff=0.8)
+        if near and name not in _VARIABLES:
+            text = "the environment variable %s is not read; did you mean %s?"
+            logger("redrive.worker").warning(text, _PREFIX + name, _PREFIX + near[0])
 
 
 def _serve_metrics(apps: Mapping[str, App], address: str) -> None:

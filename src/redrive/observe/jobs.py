@@ -408,7 +408,7 @@ class WorkerStarted(_WorkerEvent, kw_only=True):
     excluded: tuple[str, ...] | None = None
     #: The name of the worker, by default its host and process.
     worker: str = ""
-    #: The URL of the database, without secrets.
+    #: The URL of the database, without secrets; that of a file with an absolute path.
     database: str = ""
     #: The names of the tasks that it runs.
     tasks: tuple[str, ...] = ()

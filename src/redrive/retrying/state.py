@@ -598,12 +598,21 @@ class CallState(Scope):
         """Return the retry as the place of the call has it: left to an enclosing call, stopped, or without its wait."""
         above = self._left_to(error, result)
         if above is not None:
+            self._log_left(above)
             return GiveUp(f"left the retrying to {above} above", "nested")
         if self.plan.stop is not None and self.plan.stop.is_set():
             return _STOPPED
         if self._instant and decision.rule == "deadline":
             return GiveUp("the deadline would be waited for, without another attempt", "deadline")
         return decision._replace(delay=ZERO) if self._instant else decision
+
+    def _log_left(self, above: str) -> None:
+        """Log that the call makes no retry of its own, which the policy above it does not show."""
+        from redrive.observe.logs import logger
+
+        logger(_CHANNEL).debug(
+            '%s has failed, and leaves the retries to %s above; nested="both" retries here, too', self.name, above
+        )
 
     def _charge(self, failure: Failure, decision: Retry) -> Decision:
         """Return the retry if the budget grants it; otherwise `GiveUp`, or a wait with `GiveUp` behind it."""

@@ -41,7 +41,7 @@ from redrive.runtime.threads import ThreadPool
 from redrive.runtime.timekeeper import Checkpointer, Timekeeper
 from redrive.runtime.timeouts import Timeouts
 from redrive.stores.store import MAY_WAIT
-from redrive.stores.urls import redacted
+from redrive.stores.urls import located
 
 if TYPE_CHECKING:
     from redrive.runtime.processes import Processes
@@ -310,7 +310,7 @@ class Worker:
                 excluded=registration.excluded,
                 concurrency=self._concurrency,
                 worker=registration.name,
-                database=redacted(self._app.url),
+                database=located(self._app.url),
                 tasks=tuple(sorted(self._app.tasks)),
             )
         )

@@ -212,6 +212,20 @@ def _written_out(text: str) -> str:
     return form.format(number)
 
 
+def uneven(text: str) -> str | None:
+    """Return why a short form such as ``45m`` has intervals of two lengths; None if it has not."""
+    short = _SHORT.fullmatch(text.strip())
+    if short is None:
+        return None
+    number, (form, most, unit) = int(short[1]), _SHORTHANDS[short[2].lower()]
+    if most % number == 0:
+        return None
+    return (
+        f"{text} begins anew after {most} {unit}, and {number} does not divide {most}: an interval is "
+        f'"every {number} {unit}", and what {text} means is "{form.format(number)}"'
+    )
+
+
 def _read_years(field: str, text: str) -> frozenset[int] | None:
     if field == "*":
         return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from urllib.parse import quote
 
 HIDDEN = "***"
 
@@ -14,6 +16,7 @@ _HARMLESS = frozenset({
 })  # fmt: skip
 
 _FILE = re.compile(r"(?i:sqlite|turso|memory):[^@:=?]*")
+_RELATIVE = re.compile(r"(?i:sqlite|turso):///(?=[^/])")
 _SCHEME = re.compile(r"[\w+.-]*", re.ASCII)
 _PLAIN = re.compile(r"[\w. /\\-]*", re.ASCII)
 _HOST = r"(\[[0-9A-Fa-f:.%]*\]|[\w.~%-]*)(:\d*)?"
@@ -46,6 +49,12 @@ def redacted(url: str) -> str:
     path, sharp, _ = path.partition("#")
     shown_address = found[0] + path + (f"#{HIDDEN}" if sharp else f"?{_settings(query)}" if mark else "")
     return f"{scheme}://{_user(credentials)}{at}{shown_address}"
+
+
+def located(url: str) -> str:
+    """Return a URL without its secrets, in which the path of a file is absolute."""
+    found = _RELATIVE.match(url)
+    return redacted(url if found is None else f"{found[0]}{quote(str(Path.cwd()))}/{url[found.end() :]}")
 
 
 def without_user(url: str) -> str:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from msgspec import UNSET, UnsetType
 
 from redrive.app.arguments import checked_flag, checked_text
-from redrive.app.protocol import AppProtocol
+from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.engine.queue import QueueChange, QueueSettings, Rate
+from redrive.engine.records import Filter
 from redrive.errors import ConfigurationError
+from redrive.observe.logs import logger
 from redrive.policy.duration import Duration
 from redrive.policy.fields import span
 from redrive.seams import spelled
-from redrive.stores.operations import queues
+from redrive.stores.operations import admin, queues
 from redrive.stores.query import Operation
+
+_log = logger("redrive.jobs")
 
 
 def queue_change(
@@ -75,12 +79,15 @@ class Queue:
         return await self._app.store.arun(queues.settings(self.name))
 
     def pause(self, *, actor: str | None = None) -> QueueSettings:
-        """Start no job until `resume`. Running jobs go on; new jobs wait."""
-        return self._app.store.run(self._change(QueueChange(paused=True), actor))
+        """Start no job until `resume`. Running jobs go on; new jobs wait.
+
+        A queue that no task of this process, no setting and no job has is paused with a warning in the log.
+        """
+        return run(self._app.store, self._pausing(actor))
 
     async def apause(self, *, actor: str | None = None) -> QueueSettings:
         """Start no job until `aresume`; see `pause`."""
-        return await self._app.store.arun(self._change(QueueChange(paused=True), actor))
+        return await arun(self._app.store, self._pausing(actor))
 
     def resume(self, *, actor: str | None = None) -> QueueSettings:
         """End a pause."""
@@ -157,6 +164,18 @@ class Queue:
     async def aforget(self, *, actor: str | None = None) -> None:
         """Delete the settings; see `forget`."""
         await self._app.store.arun(self._forget(actor))
+
+    def _pausing(self, actor: str | None) -> Procedure[QueueSettings]:
+        before = yield queues.settings(self.name)
+        named = {task.defaults.queue for task in self._app.tasks.values()}
+        if before == QueueSettings(self.name) and self.name not in named:
+            jobs = yield admin.select(Filter(queue=self.name, limit=1))
+            if not jobs:
+                known = ", ".join(sorted(named)) or "none"
+                text = "queue %s is paused, and no task, no setting and no job has it; queues of the tasks: %s"
+                _log.warning(text, self.name, known)
+        after: QueueSettings = yield self._change(QueueChange(paused=True), actor)
+        return after
 
     def _change(self, change: QueueChange, actor: str | None) -> Operation[QueueSettings]:
         return queues.change(self.name, change, actor=actor or self._app.actor, now=self._app.now())

@@ -172,6 +172,11 @@ class Enqueuer(Generic[P, R]):
             idempotency_key=now.idempotency_key if idempotency_key is None else idempotency_key,
             immediate=now.immediate if immediate is None else immediate,
         )
+        if changed.key is None and (on_conflict is not None or key_until is not None):
+            name = "on_conflict" if on_conflict is not None else "key_until"
+            raise ConfigurationError(
+                f'{self.name}: {name}= is about jobs of one key, and there is none: give key="invoice-7", too'
+            )
         return Enqueuer(self.app, self.name, self.signature, changed)
 
     def debounce(self, key: Name, *, quiet: Duration, at_most: Duration) -> Enqueuer[P, R]:

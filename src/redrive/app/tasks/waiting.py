@@ -19,6 +19,7 @@ from redrive.policy import parse_duration
 from redrive.stores.operations import jobs, queues
 from redrive.stores.query import Operation
 from redrive.stores.store import Store
+from redrive.stores.urls import located
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -150,7 +151,9 @@ def warn_unserved(app: AppProtocol, record: JobRecord, around: Circumstances) ->
 def _advice(app: AppProtocol, missing: Obstacle) -> str:
     if app.url.startswith("memory:"):
         return "a database in memory needs a worker in this process: redrive.runtime.worker.Worker(app).run()"
-    return f"run: {missing.advice(app.reference)}"
+    # A worker in another folder may serve another file of the same name.
+    where = "" if app.url.startswith("postgres") else f" (of {located(app.url)})"
+    return f"run: {missing.advice(app.reference)}{where}"
 
 
 def value(app: AppProtocol, end: End, raw: bytes | None) -> Any:

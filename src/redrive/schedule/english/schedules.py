@@ -218,4 +218,14 @@ def lost_phrase(reader: Reader) -> NoReturn:
         reader.lost(why, *forms)
     if word == "at" and reader.ahead(1) not in {"least", "most"}:
         reader.lost('a time of day belongs after "at"', "at 9 AM", "at 16:30")
+    _refuse_misspelled(reader)
     reader.lost("it belongs neither to a schedule nor to another clause", *FORMS)
+
+
+def _refuse_misspelled(reader: Reader) -> None:
+    """Refuse a word that is nearly "every": it is taken for a part of a name, and the words behind it are lost."""
+    import difflib
+
+    for at, token in enumerate(reader.line.tokens):
+        if token.word != "every" and difflib.get_close_matches(token.word, ["every"], 1, 0.85):
+            reader.refuse(at, f"not understood: {token.text!r}: did you mean 'every'?")
