@@ -19,7 +19,7 @@ from redrive.engine.items import TrackedItem
 from redrive.engine.lifecycle import State
 from redrive.engine.occurrence import Occurrence, OccurrenceOutcome
 from redrive.engine.origin import Kind
-from redrive.engine.records import NEWEST, Count, Filter
+from redrive.engine.records import Count, Filter
 from redrive.engine.recurring import CronDefinition, RefreshDefinition
 from redrive.operate import audit, outcomes
 from redrive.operate.audit import AuditLine
@@ -625,7 +625,7 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
 def _stop(site: Site, request: Request, what: str, *, is_paused: bool) -> Procedure[Moved]:
     """Pause a schedule, and then start to cancel its jobs."""
     name, actor, now = request.places["name"], request.actor, site.app.now()
-    wanted = scoped(BulkAction.CANCEL, Filter(schedule=name, limit=NEWEST))
+    wanted = scoped(BulkAction.CANCEL, Filter(schedule=name))
     options = BulkOptions(why=request.form.get("why") or f"{what} is stopped")
     if request.via:
         check_confirmed((yield bulk.preview(BulkAction.CANCEL, wanted, options, now=now)), request)
