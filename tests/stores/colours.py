@@ -50,6 +50,7 @@ BOTH = {
     "test_a_store_can_be_emptied",
     "test_an_attempt_can_ask_whether_it_is_current",
     "test_an_empty_page_deletes_nothing",
+    "test_the_unread_signals_of_a_run_are_named",
     "test_an_operator_supplies_the_value_of_a_step_that_waits",
     "test_busy_workers_are_counted",
     "test_completed_instances_are_deleted_after_their_time",
@@ -84,6 +85,7 @@ BOTH = {
 """Tests that use PostgreSQL in both colours."""
 
 TURSO = {
+    "test_the_unread_signals_of_a_run_are_named",
     "test_all_under_a_value_is_found_and_erased",
     "test_the_latest_occurrences_of_each_cron_are_read_with_their_jobs",
     "test_groups_of_a_span_are_ordered_by_their_failures",

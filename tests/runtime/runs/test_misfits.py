@@ -194,3 +194,21 @@ def test_a_result_of_a_child_that_does_not_fit_fails_its_call(app: App, monkeypa
         run.supply("child", 4)
     drain(app)
     assert ("many" if repair == "code" else 4) == run.result("2s")
+
+
+@every_store
+def test_a_misspelt_signal_stands_beside_the_wait(app: App):
+    """Why a run waits names the signals that have come and that nothing has read."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> int:
+        return await flow.wait_for("approved", int)
+
+    run = body.start()
+    run.signal("aproved", 1)
+    run.signal("aproved", 2)
+    drain(app)
+    assert run.why.endswith("; unread signals: 'aproved'")
+    run.signal("approved", 3)
+    drain(app)
+    assert (3, False) == (run.result("2s"), "unread" in run.why)

@@ -15,6 +15,7 @@ from redrive.app.payload import refuse_encoded, write_result, write_value
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.app.tasks.job import Job
 from redrive.engine.lifecycle import State
+from redrive.engine.records import Hold
 from redrive.engine.runs import RunRecord, SignalRecord, StepKind, StepRecord, in_order
 from redrive.errors import ConfigurationError
 from redrive.policy.duration import Duration
@@ -91,8 +92,12 @@ class Run(Generic[R]):
 
     @property
     def why(self) -> str:
-        """The reason why it is not running, in one line, read now."""
-        return self.job.refresh().why
+        """The reason why it is not running, in one line, read now; with the signals that a waiting run has not read."""
+        job = self.job.refresh()
+        if job.record.hold is not Hold.PARKED:
+            return job.why
+        names = self._app.store.run(manage.unread(job.id))
+        return f"{job.why}; unread signals: {', '.join(map(repr, names))}" if names else job.why
 
     def values(self) -> dict[str, Any]:
         """Return what the body has stored by ``flow.set``, read now."""

@@ -29,7 +29,7 @@ from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import cancel_runs, family
 from redrive.stores.operations.redriving import start_again
-from redrive.stores.operations.runs import again
+from redrive.stores.operations.runs import again, steps
 from redrive.stores.operations.runs.endings import standing_of
 from redrive.stores.operations.runs.waits import find, not_found
 from redrive.stores.query import Query, Statements, reads, wakes
@@ -168,6 +168,13 @@ def timeline(workflow: str, run_id: str, *, latest: int | None = None) -> Statem
     of_run = {"run_id": run.job_id, "child": CHILD_SIGNAL, "count": MAX_SIGNALS if latest is None else latest}
     signals: Sequence[SignalRecord] = yield Query("signals_of", of_run, into=SignalRecord)
     return Timeline(run, job, tuple(attempts), tuple(in_order(steps)), tuple(signals), tuple(reversed(children)))
+
+
+@reads
+def unread(run_id: int) -> Statements[tuple[str, ...]]:
+    """Return the names of the signals that a run has not read, each once."""
+    found = yield from steps.unread([run_id])
+    return tuple(dict.fromkeys(each.name for each in found))
 
 
 def _params(wanted: RunFilter) -> dict[str, object]:

@@ -290,6 +290,31 @@ def test_an_operator_supplies_the_value_of_a_step_that_waits(store: Harness):
     ]
 
 
+def test_the_unread_signals_of_a_run_are_named(store: Harness):
+    """Each name stands once; signals that a wait has received are not among them."""
+    claim = begun(store)
+    for name in ("go", "stop", "stop"):
+        signal(store, name)
+    (go, *_) = timeline(store).signals
+    record(store, claim, NewStep("1", StepKind.WAIT, "go", ref=go.id))
+
+    assert ("stop",) == store.do(manage.unread(claim.id))
+
+
+def test_a_failed_wait_is_forgotten_with_its_signal(store: Harness):
+    """A run that starts again waits anew, and a signal with the same key is taken."""
+    claim = begun(store)
+    signal(store, "go", key="a")
+    (go,) = timeline(store).signals
+    wait_failed = NewStep("1", StepKind.WAIT, "go", StepOutcome.FAILED, ref=go.id, error=ERROR)
+    record(store, claim, wait_failed)
+    store.end(claim, FATAL)
+    store.retry(claim.id)
+
+    assert ((), ()) == (timeline(store).steps, timeline(store).signals)
+    assert () == store.do(checks.check()).findings
+
+
 def test_a_value_needs_a_failed_step(store: Harness):
     """Values for unknown steps, steps with a result, running runs, and values over the limit are refused."""
     claim = begun(store)
