@@ -751,7 +751,7 @@ def test_a_cron_has_arguments(app: App):
     [
         ({"kind": 5}, "Expected `str`, got `int`"),
         ({"sort": "daily"}, "argument 'sort' is unknown; parameters: kind"),
-        ({}, "missing required field `kind`"),
+        ({}, "argument 'kind' is missing"),
     ],
 )
 def test_arguments_of_a_cron_are_checked_at_import(app: App, arguments: dict[str, object], why: str):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import collections.abc
 import contextlib
 import inspect
+import re
 import typing
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -66,6 +67,11 @@ def enc_hook(value: object) -> Any:
     """Convert pydantic models and time zones for msgspec to write."""
     if isinstance(value, ZoneInfo) and value.key:
         return value.key
+    if inspect.iscoroutine(value):
+        raise NotImplementedError(f"the coroutine {value.__qualname__}() was not awaited: await is missing")
+    if isinstance(value, type):
+        name = value.__qualname__
+        raise NotImplementedError(f"{name} is a class, and cannot be written as JSON: make an instance, {name}(...)")
     dump = getattr(value, "model_dump", None)
     if dump is None and callable(value):
         label = getattr(value, "__qualname__", type_name(type(value)))
@@ -181,6 +187,10 @@ def _without_names(name: str) -> TaskDefinitionError:
         f"task {name!r} is a function in C, and its arguments have no names by which a job could store them: write a "
         "def that calls it"
     )
+
+
+# Of msgspec, about the arguments themselves and not a value in one of them.
+_MISSING = re.compile(r"Object missing required field `([^`]+)`")
 
 
 class Signature:
@@ -359,9 +369,18 @@ class Signature:
             raise
         except Exception as error:
             refuse_encoded(raw, _ARGUMENTS)
+            missing = _MISSING.fullmatch(str(error))
+            if missing is not None:
+                raise PayloadError(f"argument {missing[1]!r} is missing{self._hint(missing[1])}") from error
             # As in `write`.
             raise PayloadError(f"the arguments do not match the annotations: {_text(error)}") from error
         return arguments
+
+    def _hint(self, name: str) -> str:
+        if name in self.hints or name not in ("ctx", "context", "flow"):
+            return ""
+        kind = "Flow" if name == "flow" else "Context"
+        return f"; annotate the parameter, {name}: redrive.{kind}, and the worker gives it"
 
     def _by_name(self, arguments: msgspec.Struct) -> dict[str, Any]:
         values = zip(self.payload, msgspec.structs.astuple(arguments), strict=True)

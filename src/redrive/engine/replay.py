@@ -41,6 +41,10 @@ _WORDS = {
 }
 
 _REMEDY = "The run is held; a worker with the earlier code, a patch (flow.patched) or redrive runs fork lets it go on."
+_CHANGING = (
+    "A time or a random value among the arguments is another one in each pass: take flow.now(), flow.random or "
+    "flow.uuid()."
+)
 
 
 class StepRequest(msgspec.Struct, frozen=True, gc=False):
@@ -131,7 +135,7 @@ class Replay:
             return Answer(path, position, row, self._text(f"step {path} was {_shown(row)}", request))
         if row.digest is not None and request.digest is not None and row.digest != request.digest:
             problem = f"step {path}, {_shown(row)}, was recorded with other arguments"
-            return Answer(path, position, row, self._text(problem, request))
+            return Answer(path, position, row, f"{self._text(problem, request)} {_CHANGING}")
         self._left.discard(path)
         mismatch = None if request.branches is None else self._closed(path, request, request.branches)
         return Answer(path, position, row, mismatch)
@@ -212,8 +216,8 @@ class Replay:
         row = next(row for row in self.unreached() if not self._is_kept(row))
         if request is not None and _is_same(row, request):
             problem = f"step {row.path}, {_shown(row)}, was recorded with other inputs"
-        else:
-            problem = f"step {row.path} was {_shown(row)}"
+            return f"{self._text(problem, request, ran=False)} {_CHANGING}"
+        problem = f"step {row.path} was {_shown(row)}"
         if request is not None:
             return self._text(problem, request, ran=False)
         return f"{describe_run(self._run)}: {problem}; the code does not ask for it now. Nothing was run. {_REMEDY}"

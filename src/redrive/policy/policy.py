@@ -251,8 +251,10 @@ class Policy(CallMethods, Decider):
             n: number of delays; by default the number of retries.
 
         Raises:
-            PolicyValueError: the policy has no limit of attempts and ``n`` is None.
+            PolicyValueError: the policy has no limit of attempts and ``n`` is None, or ``n`` is no whole number.
         """
+        if n is not None and (not isinstance(n, int) or isinstance(n, bool)):
+            raise PolicyValueError(f"delays({n!r}): the number of delays is a whole number, or None")
         wanted = self.retries if n is None else n
         if wanted is None:
             raise PolicyValueError("the policy has no limit of attempts: give the number of delays")

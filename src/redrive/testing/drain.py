@@ -89,7 +89,17 @@ def drain(
         ConfigurationError: the app has no virtual clock, or its jobs never end.
         StartHookError: a start hook failed.
     """
+    refuse_loop("drain", "adrain")
     return asyncio.run(adrain(app, within=within, sample=sample, resources=resources))
+
+
+def refuse_loop(name: str, colour: str) -> None:
+    """Raise `ConfigurationError` if an event loop runs in this thread, for which there is another colour."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ConfigurationError(f"an event loop runs here already: `await {colour}(...)` in place of {name}(...)")
 
 
 async def adrain(
@@ -100,7 +110,7 @@ async def adrain(
     resources: Mapping[str, Any] | None = None,
 ) -> Drained:
     """Run all jobs until none is left; see `drain`."""
-    clock = app.clock
+    clock = _checked(app).clock
     if not isinstance(clock, VirtualClock):
         raise ConfigurationError(
             "drain() needs virtual time: call it inside `with redrive.testing.using_app(app):`, or make the app with "
@@ -120,6 +130,12 @@ async def adrain(
         return await _drain(app, clock, span, sample, hooks.resources)
     finally:
         await hooks.stop()
+
+
+def _checked(app: object) -> App:
+    if not isinstance(app, App):
+        raise ConfigurationError(f"drain() takes the App, the object, and got {app!r}")
+    return app
 
 
 async def _drain(

@@ -39,6 +39,7 @@ from redrive.runtime.runs.keyed import Patience
 from redrive.runtime.runs.passes import Pass
 from redrive.runtime.threads import carry_context
 from redrive.stores.operations.runs.waits import RunNews
+from redrive.testing.drain import refuse_loop
 
 #: What a body must not use, with what it uses instead.
 _CHANGING: dict[tuple[Any, str], str] = {
@@ -68,14 +69,22 @@ def replay(app: App, *histories: RunHistory | str | bytes | Path) -> None:
             result, or uses the time or random numbers of Python. The message names the run, the steps and the line.
         ConfigurationError: a history cannot be read, or the app has no such workflow or version.
     """
+    refuse_loop("replay", "areplay")
+    _check(histories)
     for each in histories:
         asyncio.run(_replay(app, _read(each)))
 
 
 async def areplay(app: App, *histories: RunHistory | str | bytes | Path) -> None:
     """Check that the code of an app fits the histories of runs; see `replay`."""
+    _check(histories)
     for each in histories:
         await asyncio.create_task(_replay(app, _read(each)))
+
+
+def _check(histories: Sequence[object]) -> None:
+    if not histories:
+        raise ConfigurationError("replay() without a history checks nothing: replay(app, run.history())")
 
 
 def _read(history: object) -> RunHistory:

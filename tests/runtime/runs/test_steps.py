@@ -496,7 +496,7 @@ def numbers() -> Any:
         (lambda flow: flow.step(lambda: 1), TaskDefinitionError, "has no name"),
         (lambda flow: flow.step(numbers), TaskDefinitionError, "is a generator function"),
         (lambda flow: flow.step(reserved, 1), TaskDefinitionError, "a parameter cannot be called 'retry'"),
-        (lambda flow: flow.step(plain), PayloadError, "missing required field"),
+        (lambda flow: flow.step(plain), PayloadError, "plain: argument 'number' is missing"),
         (lambda flow: flow.step(plain, 1, retry="often"), PolicySyntaxError, "step 'plain'"),
         (lambda flow: flow.step(plain, 1, retry="5 1s catch refund"), TaskDefinitionError, "a step has no catch"),
         (lambda flow: flow.step(plain, 1, undo=3), TaskDefinitionError, "undo= takes a function of the result"),

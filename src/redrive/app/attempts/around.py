@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -122,7 +122,7 @@ class _Open:
         try:
             for each in self._middleware:
                 manager = each(self._execution)
-                manager.__enter__()
+                _entered(manager)
                 self._managers.append(manager)
         except BaseException as error:
             last = self._close(error)
@@ -144,8 +144,26 @@ class _Open:
             try:
                 manager.__exit__(None if error is None else type(error), error, getattr(error, "__traceback__", None))
             except BaseException as other:  # noqa: BLE001 - it takes the place of the error
-                error = other
+                error = _misyielding(manager, other)
         return error
+
+
+def _entered(manager: contextlib.AbstractContextManager[None]) -> None:
+    try:
+        manager.__enter__()
+    except RuntimeError as error:
+        raise _misyielding(manager, error) from None
+
+
+def _misyielding(manager: contextlib.AbstractContextManager[None], error: BaseException) -> BaseException:
+    """Return the error of a middleware, with its name if it has not yielded once."""
+    if type(error) is not RuntimeError or not str(error).startswith(
+        ("generator didn't stop", "generator didn't yield")
+    ):
+        return error
+    name = cast("Any", manager).gen.__qualname__  # of the class of contextlib
+    how = "yielded twice" if "stop" in str(error) else "did not yield"
+    return TaskDefinitionError(f"the middleware {name} {how}: the call takes place at its only yield")
 
 
 def checked_middleware(function: Callable[[Execution], Iterator[None]]) -> Middleware:

@@ -277,6 +277,7 @@ class Transaction:
                 self._end()
             else:
                 self._loan.rollback()
+                _refuse_commit(error)
         finally:
             self._closed()
 
@@ -317,6 +318,7 @@ class Transaction:
                 await self._aend()
             else:
                 await self._async_loan.rollback()
+                _refuse_commit(error)
         finally:
             self._closed()
 
@@ -389,3 +391,13 @@ def _refuse(_: Context, name: str, value: object) -> None:
 
 # The method of a frozen dataclass with slots raises a TypeError about super() for the name of a property.
 Context.__setattr__ = _refuse  # type: ignore[method-assign, assignment]
+
+
+# The store has SQLite refuse the statements that end a transaction, and its error does not name them.
+def _refuse_commit(error: BaseException | None) -> None:
+    """Raise `ConfigurationError` if a block has failed because it tried to end its transaction by itself."""
+    if type(error).__module__ == "sqlite3" and str(error) == "not authorized":
+        raise ConfigurationError(
+            "the end of the block of ctx.transaction() commits: leave out commit(), rollback(), `with connection` and "
+            "BEGIN, COMMIT and ROLLBACK"
+        ) from error

@@ -33,7 +33,7 @@ from redrive.app.flows.rng import FlowRandom
 from redrive.app.payload import check_document, write_value
 from redrive.app.tasks.task import Task
 from redrive.engine.runs import StepKind
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, FlowMisused
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.seams import without
@@ -53,7 +53,12 @@ class FlowBase:
 
     _conductor: ConductorProtocol
 
-    def __init__(self, conductor: ConductorProtocol) -> None:
+    def __init__(self, conductor: ConductorProtocol | None = None) -> None:
+        if conductor is None:
+            raise FlowMisused(
+                f"a {type(self).__name__} is made by the worker: it is the first parameter of a function below "
+                "@app.workflow(); a test starts the workflow and calls redrive.testing.drain(app)"
+            )
         object.__setattr__(self, "_conductor", conductor)
 
     # A body is replayed: what it assigns here would be lost when the run continues in another process.

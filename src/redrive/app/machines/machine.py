@@ -23,7 +23,7 @@ from redrive.app.tasks.task import Task
 from redrive.engine.diagram import as_mermaid
 from redrive.engine.machine import InstanceRecord, MachineDefinition, Move, MoveStatus, NextMachineEvent, step
 from redrive.engine.origin import of_machine
-from redrive.errors import MachineDefinitionError, NoTransition
+from redrive.errors import MachineDefinitionError, NoTransition, PayloadError
 from redrive.observe.listeners import DEBUG, heard
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
@@ -286,6 +286,11 @@ class Machine(MachineHandle):
         if key is not None:
             checked_text(key, f"machine {self.name!r}: key, the key of an event,")
         how = self._busy if busy is None else member(Busy, "busy", busy)
+        if isinstance(event, type):
+            raise PayloadError(
+                f"machine {self.name!r}: the event is the class {event.__qualname__}: send an instance of it, "
+                f"{event.__qualname__}(...)"
+            )
         codec = self._states.codec_of(type(event))
         name = event_name(type(event))
         if codec is None and how is Busy.QUEUE:

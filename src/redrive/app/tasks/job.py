@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast
 
 from redrive.app.attempts.effects import Effects
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
@@ -56,6 +56,18 @@ class Job(Generic[R]):
 
     if not TYPE_CHECKING:  # as in `redrive.App`
         __getattr__ = without("job")
+
+        # Type checkers refuse ``await job`` as long as they see no method.
+        def __await__(self) -> object:
+            """Raise the error of a call that was awaited in place of its asynchronous colour."""
+            raise TypeError(
+                f"job {self.id} is enqueued, and cannot be awaited: `await task.aenqueue(...)` enqueues in a "
+                "coroutine, `await job.aresult()` waits for the result, and `return job.id` keeps a job"
+            )
+
+    def __reduce__(self) -> NoReturn:
+        """Raise the error of what pickles or copies a handle, which has the connection of its app."""
+        raise TypeError(f"job {self.id} cannot be pickled or copied: keep job.id, and app.job({self.id}) is the job")
 
     def __repr__(self) -> str:
         return f"<job {self.id}>"

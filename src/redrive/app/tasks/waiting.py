@@ -35,6 +35,11 @@ PATIENCE = 3.0
 
 _log = logger("redrive.jobs")
 
+_BLOCKS = (
+    "this wait blocks the event loop of its thread, with a worker that may run there: await job.aresult(), or "
+    "app.aresults() of several jobs"
+)
+
 # The largest number of jobs that one operation reads.
 BATCH = 1000
 
@@ -44,7 +49,8 @@ Waiting: TypeAlias = Generator[Operation[Any] | None, Any, R]
 
 def wait(store: Store, waiting: Waiting[R], until: float, what: str) -> R:
     """Run a wait and return its result; `what` names the jobs in errors."""
-    clock = SystemClock()
+    clock, is_blocking = SystemClock(), _runs_loop()
+    warn_at = SystemClock.monotonic() + PATIENCE if is_blocking else float("inf")
     answer: Any = None
     while True:
         try:
@@ -52,10 +58,25 @@ def wait(store: Store, waiting: Waiting[R], until: float, what: str) -> R:
         except StopIteration as end:
             result: R = end.value
             return result
+        except ResultTimeout as error:
+            if not is_blocking:
+                raise
+            raise ResultTimeout(f"{error}; {_BLOCKS}") from None
         if operation is None:
             clock.sleep(POLL)
+            if SystemClock.monotonic() >= warn_at:
+                warn_at = float("inf")
+                _log.warning("%s: %s", what, _BLOCKS)
         else:
             answer = _ask(store, operation, until, what)
+
+
+def _runs_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def await_(store: Store, waiting: Waiting[R], until: float, what: str) -> R:
