@@ -148,6 +148,8 @@ def test_the_documentation_can_be_read():
 ASKED = (
     "invoice", "one workflow from another", "body of a workflow", "effect", "on a file", "old code", "failed run",
     "backoff with jitter", "client, the function or the job", "loss of the database", "several machines", "a job cost",
+    "jitter", "time of a job", "time of a call", "priority", "How large", "stop a worker", "How many jobs", "log",
+    "metrics", "dead events", "send a request",
 )  # fmt: skip
 
 
