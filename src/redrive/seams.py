@@ -14,7 +14,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from types import FunctionType
 
 __all__ = [
     "FAILURE_READERS",
@@ -91,6 +94,9 @@ command_line: Seam = Seam("redrive.cli:cli")
 main: Seam = Seam("redrive.cli:main")
 
 
+# The flag of the code of an ``async def``; importing `inspect` costs more than this module.
+_COROUTINE = 0x80
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -120,7 +126,14 @@ def spelled(written: str, example: str | None = None) -> Callable[[F], F]:
 
                 raise wrong_arguments(written, example, function, kwargs, error) from None
 
-        return cast("F", called)
+        if not cast("FunctionType", function).__code__.co_flags & _COROUTINE:
+            return cast("F", called)
+
+        @functools.wraps(function)
+        async def acalled(*args: object, **kwargs: object) -> Any:
+            return await called(*args, **kwargs)
+
+        return cast("F", acalled)
 
     return decorate
 
