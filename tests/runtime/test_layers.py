@@ -305,6 +305,38 @@ def test_a_thread_leaves_a_failure_to_the_job_until_the_attempt_has_ended(app, d
     assert (6 if outlives else 1) == down.requests
 
 
+@pytest.mark.parametrize("colour", ["async", "def"])
+def test_a_thread_that_outlives_its_step_makes_its_own_attempts(app, down, colour):
+    """A client in the thread of a library that a step has started retries by itself when the step has ended."""
+    go_on, threads = threading.Event(), []
+
+    def call() -> None:
+        go_on.wait()
+        with contextlib.suppress(httpx.ConnectError):
+            down.get()
+
+    def start() -> None:
+        threads.append(threading.Thread(target=call))
+        threads[0].start()
+
+    async def astart() -> None:
+        start()
+
+    @app.workflow()
+    async def order(flow: Flow) -> None:
+        if colour == "async":
+            await flow.step(astart, retry=FIVE)
+        else:
+            await flow.step(start, retry=FIVE)
+
+    run = order.start()
+    with using(clock=app.clock):
+        drain(app)
+        go_on.set()
+        threads[0].join()
+    assert ("succeeded", 6) == (run.state, down.requests)
+
+
 def test_a_delivery_makes_the_attempts_of_its_calls(app, down):
     """A subscription of six attempts makes six requests for an event, the first of them in its feeder."""
     topic = app.topic("orders", dict)

@@ -213,7 +213,8 @@ def _given_back(
         hold=hold,
         note=why,
         unreadable_at=claim.unreadable_at,
-        unstarted=closed is None and not began,
+        # In virtual time an earlier attempt may have begun at the same instant.
+        unstarted=closed is None and not began and claim.attempt == 1 and not claim.snoozes,
     )
 
 

@@ -28,12 +28,14 @@ class JobLayer:
         at: an instant in the attempt.
     """
 
-    __slots__ = ("_at", "_policy", "name")
+    __slots__ = ("_at", "_policy", "live", "name")
 
     def __init__(self, name: str, policy: Policy, at: datetime) -> None:
         self.name: str = name
         self._policy = policy
         self._at = at
+        #: False when the attempt or the try has ended, which its threads and tasks may outlive.
+        self.live: bool = True
 
     def repeats(self, error: Exception | None, result: object) -> bool:  # noqa: ARG002 - of the protocol
         """Return True if the job retries this error as its first failure."""
@@ -41,8 +43,8 @@ class JobLayer:
         if error is None:
             return False
         effects = EFFECTS.get()
-        if effects is not None and not effects.is_open:
-            # Of a thread or a task that outlives its attempt.
+        if not self.live or (effects is not None and not effects.is_open):
+            # The job does not get the failure.
             return False
         policy = self._policy.durable()
         if callable(policy.on) and is_coroutine_function(policy.on):
@@ -68,4 +70,7 @@ def begin(name: str, policy: Policy | None, at: datetime) -> Token[Job | None] |
 def end(token: Token[Job | None] | None) -> None:
     """Restore the layer that was there before `begin`."""
     if token is not None:
+        layer = JOB.get()
+        if isinstance(layer, JobLayer):
+            layer.live = False
         JOB.reset(token)

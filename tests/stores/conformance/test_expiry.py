@@ -205,6 +205,18 @@ def test_a_job_that_is_given_back_at_its_second_attempt_does_not_expire(store: H
     assert () == expire(store)
 
 
+@pytest.mark.parametrize("earlier", [failed(), Snoozed(seconds(0))], ids=["failed", "snoozed"])
+def test_a_job_that_is_given_back_at_the_instant_of_its_first_attempt_does_not_expire(store: Harness, earlier: Outcome):
+    """In virtual time both attempts begin at the same instant."""
+    claim = store.take(expiring(5, retry="5 0s"))
+    store.end(claim, earlier)
+    store.end(store.take(), Released("the breaker is open", seconds(60), Hold.BREAKER))
+    store.wait(5)
+
+    assert () == expire(store)
+    assert claim.claimed_at == store.job(claim.id).started_at
+
+
 @pytest.mark.parametrize("outcome", GIVEN_BACK[:5], ids=ids)
 def test_the_deadline_of_a_job_without_expiry_counts_from_its_first_claim(store: Harness, outcome: Outcome):
     """It waits for another worker no longer than its policy says."""
