@@ -137,8 +137,6 @@ class CallState(Scope):
     """The state of one call.
 
     Attributes:
-        began: the start of the present attempt, on the clock.
-        live: True while the call is in progress.
         is_copy: True for one copy of a hedged call: its retries emit events, its end does not.
     """
 
@@ -149,8 +147,12 @@ class CallState(Scope):
         "guard", "last", "live", "number", "on_stack", "plan", "started",
     )  # fmt: skip
     plan: Plan
+    #: True while the call is in progress.
+    live: bool
     #: The start of the call, on the clock.
     started: float
+    #: The start of the present attempt, on the clock.
+    began: float
     #: The number of the present attempt, or of the next one during a wait; from 1.
     number: int
     #: Seconds to wait before the next attempt.
