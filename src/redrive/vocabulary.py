@@ -176,7 +176,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     },
     "app": {
         "enqueue send_task enqueue_call enqueue_in enqueue_at enqueue_job defer add_job submit send call delay": _JOB,
-        "shared_task db_task job_task register_task add_task actor_class function": _TASK,
+        "shared_task db_task job_task actor register_task add_task actor_class function": _TASK,
         "periodic_task add_periodic_task db_periodic_task periodic schedule beat_schedule crontab every": _CRON,
         "beat scheduled_job interval timer": _CRON,
         "flow": "@app.workflow() above an async def, whose first parameter is a redrive.Flow",

@@ -49,7 +49,7 @@ def test_each_action_is_audited_with_its_actor(app: App, fail):
     assert not two.skip()
     asyncio.run(two.aretry())
     app.jobs.redrive(Filter(ids=(one.id,)), actor="eve")
-    me = app.actor
+    me = app.default_actor
 
     assert "@" in me
     assert [

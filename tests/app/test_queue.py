@@ -58,9 +58,9 @@ def test_every_change_is_in_the_audit_log(app: App):
 
     assert ("ann", "queue", '{"queue":"mail","concurrency":5,"rate":"5/1.8s"}') == entries[0]
     assert '{"queue":"mail","rate_per_partition":"2/1m","aging_for":"5m"}' == entries[1][2]
-    assert (app.actor, "queue", '{"queue":"mail","concurrency":"none"}') == entries[2]
+    assert (app.default_actor, "queue", '{"queue":"mail","concurrency":"none"}') == entries[2]
     assert "bob" == entries[3][0]
-    assert (app.actor, "queue", '{"queue":"mail","forgotten":true}') == entries[4]
+    assert (app.default_actor, "queue", '{"queue":"mail","forgotten":true}') == entries[4]
 
 
 def test_declared_limits_hold_until_an_operator_changes_the_queue(app: App):

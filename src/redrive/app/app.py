@@ -421,7 +421,7 @@ class App(Declarations):
         return self._uid
 
     @property
-    def actor(self) -> str:
+    def default_actor(self) -> str:
         """The default actor for the audit log: ``user@host`` of this process."""
         return default_actor()
 

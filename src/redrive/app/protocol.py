@@ -55,7 +55,7 @@ class AppProtocol(Protocol):
         """The machines and their instances."""
 
     @property
-    def actor(self) -> str:
+    def default_actor(self) -> str:
         """The default actor for the audit log."""
 
     @property

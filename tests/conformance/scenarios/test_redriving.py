@@ -111,7 +111,9 @@ def test_jobs_scheduled_by_a_redrive_can_be_cancelled(app, clock, dead):
 
     assert [State.SUCCEEDED] * 51 + [State.CANCELLED] * 49 == states
     assert 49 == len(ended)
-    assert [("bob", "cancel"), (app.actor, "redrive")] == [(line.actor, line.action) for line in app.database.audit()]
+    assert [("bob", "cancel"), (app.default_actor, "redrive")] == [
+        (line.actor, line.action) for line in app.database.audit()
+    ]
 
 
 @pytest.mark.case("queue-06")

@@ -185,7 +185,7 @@ class MachineHandle:
             raise IllegalMove(
                 f"machine {self.name!r}: {instance!r} has no transition to retry; it is in {found.state!r}"
             )
-        yield redriving.retry(found.job_id, actor=actor or self.app.actor, now=self.app.now())
+        yield redriving.retry(found.job_id, actor=actor or self.app.default_actor, now=self.app.now())
 
     def skip(self, instance: str, *, actor: str | None = None) -> InstanceRecord:
         """Drop the event of a failed transition; the instance takes events in its state again.
@@ -201,7 +201,7 @@ class MachineHandle:
         return await self.app.store.arun(self._skip(instance, actor))
 
     def _skip(self, instance: str, actor: str | None) -> Operation[InstanceRecord]:
-        return manage.skip(self.name, checked_key(instance), actor=actor or self.app.actor, now=self.app.now())
+        return manage.skip(self.name, checked_key(instance), actor=actor or self.app.default_actor, now=self.app.now())
 
     def reset(self, instance: str, state: str, *, actor: str | None = None) -> InstanceRecord:
         """Put an instance into a state; no handler runs. A failed transition is dropped, and the timeout begins anew.
@@ -222,7 +222,7 @@ class MachineHandle:
         found = self._found
         _check_state(found, state)
         how = entered(found.definition, state, found.version)
-        by = actor or self.app.actor
+        by = actor or self.app.default_actor
         return manage.reset(self.name, checked_key(instance), state, how, actor=by, now=self.app.now())
 
     def delete(self, instance: str, *, actor: str | None = None) -> None:
@@ -239,7 +239,9 @@ class MachineHandle:
         await self.app.store.arun(self._delete(instance, actor))
 
     def _delete(self, instance: str, actor: str | None) -> Operation[None]:
-        return manage.delete(self.name, checked_key(instance), actor=actor or self.app.actor, now=self.app.now())
+        return manage.delete(
+            self.name, checked_key(instance), actor=actor or self.app.default_actor, now=self.app.now()
+        )
 
     def migrate(self, states: Mapping[str, str], *, dry_run: bool = False, actor: str | None = None) -> MigrationResult:
         """Move the instances of renamed or dropped states to other states, in batches; no handler runs.
@@ -279,7 +281,7 @@ class MachineHandle:
             free = _summed((row.state, row.number - row.busy) for row in rows if row.state in states)
             return MigrationResult(free, busy, stranded)
         moved: dict[str, int] = {}
-        by = actor or self.app.actor
+        by = actor or self.app.default_actor
         for old, new in states.items():
             how, after, moved[old] = entered(found.definition, new, found.version), "", 0
             while True:

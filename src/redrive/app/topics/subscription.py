@@ -175,22 +175,26 @@ class SubscriptionHandle:
 
     def pause(self, *, actor: str | None = None) -> topics.SubscriptionRecord:
         """Deliver no further event until `resume`; calls that run go on."""
-        return self.app.store.run(operations.pause(*self._where, actor=actor or self.app.actor, now=self.app.now()))
+        return self.app.store.run(
+            operations.pause(*self._where, actor=actor or self.app.default_actor, now=self.app.now())
+        )
 
     async def apause(self, *, actor: str | None = None) -> topics.SubscriptionRecord:
         """Deliver no further event until `aresume`; see `pause`."""
         return await self.app.store.arun(
-            operations.pause(*self._where, actor=actor or self.app.actor, now=self.app.now())
+            operations.pause(*self._where, actor=actor or self.app.default_actor, now=self.app.now())
         )
 
     def resume(self, *, actor: str | None = None) -> topics.SubscriptionRecord:
         """End a pause."""
-        return self.app.store.run(operations.resume(*self._where, actor=actor or self.app.actor, now=self.app.now()))
+        return self.app.store.run(
+            operations.resume(*self._where, actor=actor or self.app.default_actor, now=self.app.now())
+        )
 
     async def aresume(self, *, actor: str | None = None) -> topics.SubscriptionRecord:
         """End a pause; see `resume`."""
         return await self.app.store.arun(
-            operations.resume(*self._where, actor=actor or self.app.actor, now=self.app.now())
+            operations.resume(*self._where, actor=actor or self.app.default_actor, now=self.app.now())
         )
 
     def move(self, to: topics.Position, *, actor: str | None = None) -> int:
@@ -217,7 +221,7 @@ class SubscriptionHandle:
 
     def _move(self, to: topics.Position, actor: str | None) -> Operation[int]:
         position = checked_position(to)
-        return operations.move(*self._where, position, actor=actor or self.app.actor, now=self.app.now())
+        return operations.move(*self._where, position, actor=actor or self.app.default_actor, now=self.app.now())
 
     def preview_move(self, to: topics.Position) -> MovePreview:
         """Return the number of events that `move` to this position would skip, deliver again and cancel.
@@ -250,7 +254,7 @@ class SubscriptionHandle:
     def _skip(self, event: int | None, actor: str | None) -> Operation[topics.DeliveryRecord]:
         if event is not None:
             checked_count(event, "the id of an event")
-        return operations.skip(*self._where, event, actor=actor or self.app.actor, now=self.app.now())
+        return operations.skip(*self._where, event, actor=actor or self.app.default_actor, now=self.app.now())
 
     def redrive(self, *, limit: int | None = None, rate: str | None = None, actor: str | None = None) -> BulkResult:
         """Start dead deliveries again, oldest first, by default all; see `redrive.app.operators.jobs.Jobs.redrive`.
@@ -295,15 +299,17 @@ class SubscriptionHandle:
 
     def _reshard(self, shards: int, actor: str | None) -> Operation[topics.SubscriptionRecord]:
         number = checked_shards(shards, "the number of shards")
-        return operations.reshard(*self._where, number, actor=actor or self.app.actor, now=self.app.now())
+        return operations.reshard(*self._where, number, actor=actor or self.app.default_actor, now=self.app.now())
 
     def forget(self, *, actor: str | None = None) -> None:
         """Delete the subscription with its cursor; a worker that declares it creates it again when it starts."""
-        self.app.store.run(operations.forget(*self._where, actor=actor or self.app.actor, now=self.app.now()))
+        self.app.store.run(operations.forget(*self._where, actor=actor or self.app.default_actor, now=self.app.now()))
 
     async def aforget(self, *, actor: str | None = None) -> None:
         """Delete the subscription with its cursor; see `forget`."""
-        await self.app.store.arun(operations.forget(*self._where, actor=actor or self.app.actor, now=self.app.now()))
+        await self.app.store.arun(
+            operations.forget(*self._where, actor=actor or self.app.default_actor, now=self.app.now())
+        )
 
     @property
     def _where(self) -> tuple[str, str]:
