@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import typing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Any, NamedTuple, TypedDict
+from functools import cached_property
+from typing import Any, NamedTuple, TypedDict, TypeVar
+from uuid import UUID
 
+import attrs
 import msgspec
 import pydantic
 import pytest
@@ -19,6 +23,7 @@ from redrive.app.types import change, may_change, may_lose
 from redrive.errors import PayloadError, ResultTooLarge
 from redrive.testing import VirtualClock, drain
 
+T = TypeVar("T")
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -367,6 +372,80 @@ class Plain(pydantic.BaseModel):
     next: Plain | None = None
 
 
+class Hidden(pydantic.BaseModel):
+    """A model with a member that it reads and does not write."""
+
+    note: int
+    secret: int = pydantic.Field(1, exclude=True)
+
+
+class Renamed(pydantic.BaseModel):
+    """A model that reads a former name of its member."""
+
+    note: int
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def former(cls, value: Any) -> Any:
+        """Return the members under their present names."""
+        return {"note": value["old"]} if "old" in value else value
+
+
+class Boxed(pydantic.BaseModel):
+    """A model that writes itself."""
+
+    note: int
+
+    @pydantic.model_serializer
+    def box(self) -> dict[str, int]:
+        """Return a document that another name has."""
+        return {"box": self.note}
+
+
+class Checked(pydantic.BaseModel):
+    """A model with a validator that sees the model."""
+
+    note: int
+
+    @pydantic.model_validator(mode="after")
+    def check(self) -> Checked:
+        """Return the model."""
+        return self
+
+
+@attrs.define
+class Cached:
+    """A class whose instances msgspec writes with what is cached in them."""
+
+    note: int = 1
+
+    @cached_property
+    def twice(self) -> int:
+        """Return a number."""
+        return 2 * self.note
+
+
+@attrs.define
+class CachedMore(Cached):
+    """A subclass."""
+
+    more: int = 0
+
+
+class Generic(msgspec.Struct, typing.Generic[T], omit_defaults=True):
+    """A class whose type has an alias."""
+
+    inside: T
+    count: int = 0
+
+
+def cached() -> Cached:
+    """Return an instance with a cached value."""
+    found = Cached()
+    assert found.twice == 2
+    return found
+
+
 class Wrapped(msgspec.Struct, array_like=True):
     """One that is written as a list."""
 
@@ -401,6 +480,8 @@ LOST = [
     (Model, MoreModel(note=1), "{'note': 1, 'more': 0} becomes {'note': 1}"),
     (Model, {"note": 1, "extra": 2}, "'extra' is lost"),
     (Lean, LeanMore("n", 1, 2), "'more' is lost"),
+    (Cached, CachedMore(1), "'more' is lost"),
+    (Generic[Line], {"inside": {"item": 1, "more": 2}, "count": 0}, "['inside']: {'item': 1, 'more': 2} becomes"),
     (Wrapped, WrappedMore(1), "[1, 2] becomes [1]; items are lost"),
     (Plain, {"next": {"next": None, "inside": [], "x": 1}}, "['next']: {'next': None"),
 ]
@@ -447,6 +528,11 @@ def test_a_subclass_of_the_data_of_a_machine_is_refused(app: App):
         (Lean, Lean()),
         (Alias, {"Note": 1}),
         (Outer, {"inside": [{"Note": 1}]}),
+        (Hidden, {"note": 1, "secret": 2}),
+        (Renamed, {"old": 1}),
+        (Boxed, {"note": 1}),
+        (Cached, cached()),
+        (Generic[Line], {"inside": {}, "count": 0}),
         (Model, {"note": 1}),
         (Decimal | Item, {"name": "a"}),
         (list[Item], [{"name": "a"}, {"count": 2, "name": "b"}]),
@@ -458,6 +544,21 @@ def test_added_defaults_other_orders_and_other_spellings_are_no_loss(hint: Any, 
 
     assert taken.read(taken.write((value,), {})).keys() == {"a"}
     assert taken.read(taken.write((), {"a": value}, order="deterministic")).keys() == {"a"}
+
+
+@pytest.mark.parametrize(("hint", "value"), [(Alias, {"Note": 1}), (dict[UUID, int], {UUID(int=10**38).hex: 1})])
+def test_only_arguments_with_classes_are_compared(hint: Any, value: Any):
+    """An argument that has other names when it is read may stand beside one of a class."""
+
+    def f(other: object, line: Line) -> None:
+        """Do nothing."""
+
+    f.__annotations__ = {"other": hint, "line": Line}
+    taken = Signature(f, "f")
+
+    assert taken.read(taken.write((value, Line()), {})).keys() == {"other", "line"}
+    with pytest.raises(PayloadError, match="argument 'line' would not arrive as it is: .*'weight' is lost"):
+        taken.write((value, {"item": 1, "weight": 2}), {})
 
 
 def test_what_cannot_be_written_again_is_not_compared():
@@ -480,7 +581,8 @@ def test_what_cannot_be_written_again_is_not_compared():
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [(int, False), (list[str], False), (Any, False), (Odd, False), (Line, True), (list[Typed], True), (Pair, True),
-     (Model | None, True), (Alias, False), (Outer, False), (Plain, True), ("Missing", False)],
+     (Model | None, True), (Alias, False), (Outer, False), (Plain, True), (Hidden, False),
+     (Renamed, False), (Boxed, False), (Checked, True), (Cached, True), ("Missing", False)],
 )  # fmt: skip
 def test_only_annotations_with_classes_are_compared(kind: Any, expected: bool):
     """Plain arguments cost nothing more."""

@@ -20,7 +20,7 @@ import contextlib
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -144,7 +144,9 @@ def _lost(value: object) -> str:
     return "" if number is None else f" (JSON has no {number}: null stands in its place)"
 
 
-def find_loss(hint: object, raw: bytes, arrived: object, *, order: KeyOrder = None) -> Loss | None:
+def find_loss(
+    hint: object, raw: bytes, arrived: object, *, order: KeyOrder = None, members: Collection[str] | None = None
+) -> Loss | None:
     """Return what a value loses when it is read, such as the fields of a subclass of its annotation; None if nothing.
 
     The documents of the value and of what was read are compared, but only if they are not equal.
@@ -154,6 +156,7 @@ def find_loss(hint: object, raw: bytes, arrived: object, *, order: KeyOrder = No
         raw: its JSON.
         arrived: what was read from that.
         order: of the members in `raw`.
+        members: the names of those that are compared; by default, the whole documents are.
     """
     try:
         again = _encoded(arrived, order)
@@ -161,7 +164,10 @@ def find_loss(hint: object, raw: bytes, arrived: object, *, order: KeyOrder = No
         return None
     if again == raw:
         return None
-    return loss(msgspec.json.decode(raw), msgspec.json.decode(again), left_out(hint))
+    before, after = msgspec.json.decode(raw), msgspec.json.decode(again)
+    if members is not None:
+        before, after = ({name: each[name] for name in members if name in each} for each in (before, after))
+    return loss(before, after, left_out(hint))
 
 
 def _cut(text: str) -> str:
@@ -339,7 +345,7 @@ class Signature:
 
     def _check_loss(self, raw: bytes, decoded: msgspec.Struct, order: KeyOrder) -> None:
         """Raise `PayloadError` if an argument of a class has more members than its annotation."""
-        found = find_loss(self._decoder.type, raw, decoded, order=order)
+        found = find_loss(self._decoder.type, raw, decoded, order=order, members=self._losing)
         if found is not None:
             name = next(each for each in self._losing if found.place.startswith(f"[{each!r}]"))
             inside = found._replace(place=found.place.removeprefix(f"[{name!r}]"))

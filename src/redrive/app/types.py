@@ -211,14 +211,14 @@ def may_lose(hint: object) -> bool:
     except TypeError:
         return False
     models = [part.cls for part in parts if isinstance(part, msgspec.inspect.CustomType)]
-    # The members of a mapping that is given for a model with aliases have other names than those of the model.
-    if any(map(_has_aliases, models)):
+    # The members of a mapping that is given for such a model have other names than those that the model writes.
+    if any(map(_has_own_names, models)):
         return False
     return any(isinstance(part, _CLASSES) for part in parts) or any(hasattr(kind, "model_validate") for kind in models)
 
 
-def _has_aliases(kind: object) -> bool:
-    """Return True if a field of a pydantic model, or of a model in it, has another name in JSON."""
+def _has_own_names(kind: object) -> bool:
+    """Return True if a pydantic model, or a model in it, reads members of other names than it writes."""
     left, seen = [kind], set()
     while left:
         part = left.pop()
@@ -226,17 +226,30 @@ def _has_aliases(kind: object) -> bool:
         fields = getattr(part, "model_fields", None)
         if isinstance(fields, Mapping) and part not in seen:
             seen.add(part)
-            if any(each.alias or each.validation_alias for each in fields.values()):
+            if _converts(part) or any(each.alias or each.validation_alias or each.exclude for each in fields.values()):
                 return True
             left += [each.annotation for each in fields.values()]
     return False
 
 
+def _converts(model: Any) -> bool:
+    """Return True if a pydantic model has functions that see its document before it is read, or write it."""
+    own = model.__pydantic_decorators__
+    return bool(own.model_serializers) or any(each.info.mode != "after" for each in own.model_validators.values())
+
+
 def left_out(hint: object) -> frozenset[str]:
-    """Return the names of the members that a class in a type does not write if they have their defaults."""
-    structs = (part for part in _parts(hint) if isinstance(part, msgspec.inspect.StructType))
-    lean = (each for each in structs if each.cls.__struct_config__.omit_defaults)
-    return frozenset(field.encode_name for each in lean for field in each.fields)
+    """Return the names of the members that a class in a type may write, and does not after it was read."""
+    names: set[str] = set()
+    for part in _parts(hint):
+        if isinstance(part, msgspec.inspect.StructType):
+            # Of a generic class, the type has an alias. Members with their defaults may be left out.
+            if (typing.get_origin(part.cls) or part.cls).__struct_config__.omit_defaults:
+                names.update(field.encode_name for field in part.fields)
+        elif isinstance(part, msgspec.inspect.DataclassType) and hasattr(part.cls, "__attrs_attrs__"):
+            # msgspec writes all that an instance of an attrs class has, also the cached value of a property.
+            names.update({*dir(part.cls)} - {field.encode_name for field in part.fields})
+    return frozenset(names)
 
 
 def loss(before: Any, after: Any, optional: Collection[str], place: str = "") -> Loss | None:
