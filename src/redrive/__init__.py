@@ -157,21 +157,23 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
-    """Load a public name at its first use."""
-    home = _HOMES.get(name)
-    if home is None:
-        caller = sys._getframe(1)
-        # An import of a module of the package looks here first, and no one reads the error.
-        if caller.f_code.co_name == "_handle_fromlist":
-            raise AttributeError(name)
-        from redrive.vocabulary import no_name
+if not TYPE_CHECKING:  # type checkers report a name that the package does not have
 
-        raise no_name(sys.modules[__name__], name, caller)
-    is_module = home == __name__
-    value = importlib.import_module(f"{home}.{name}") if is_module else getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+        """Load a public name at its first use."""
+        home = _HOMES.get(name)
+        if home is None:
+            caller = sys._getframe(1)
+            # An import of a module of the package looks here first, and no one reads the error.
+            if caller.f_code.co_name == "_handle_fromlist":
+                raise AttributeError(name)
+            from redrive.vocabulary import no_name
+
+            raise no_name(sys.modules[__name__], name, caller)
+        is_module = home == __name__
+        value = importlib.import_module(f"{home}.{name}") if is_module else getattr(importlib.import_module(home), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -72,6 +72,12 @@ def test_a_collection_that_is_not_included_cannot_enqueue():
         _ = tasks.stroe
 
 
+@pytest.mark.parametrize("name", ["__parameters__", "__class_getitem__", "__wrapped__", "delay"])
+def test_tools_may_ask_a_collection_for_any_attribute(name: str):
+    """What `hasattr` looks for is absent, and no error about the App, which has no such name."""
+    assert not hasattr(Tasks(), name)
+
+
 def test_tasks_that_are_declared_after_the_inclusion_belong_to_the_app(app: App):
     """Modules that are imported later add their tasks to the app at once."""
     tasks = Tasks()

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
 import redrive
+import redrive.errors
+from redrive import observe
 from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, History, Jitter, Policy, Retry, Rule
 
 
@@ -27,6 +29,14 @@ class JobReceipt:
     """What a task returns."""
 
     number: str
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+assert_type(redrive.errors.JobDead(), redrive.errors.JobDead)
+redrive.Jobs()  # type: ignore[attr-defined]
+redrive.errors.JobDed()  # type: ignore[attr-defined]
+observe.JobDed()  # type: ignore[attr-defined]
 
 
 # --- policies ---------------------------------------------------------------------------------------------------------

@@ -491,7 +491,7 @@ class Tasks(Declarations):
         # Tasks see the collection as their app, so that handles that were made before the inclusion work after it.
         app = self.__dict__.get("_app")
         if app is None or name.startswith("__"):
-            if hasattr(type(self), name) or not hasattr(AppProtocol, name):
+            if name.startswith("__") or hasattr(type(self), name) or not hasattr(AppProtocol, name):
                 return without("app")(self, name)
             known = ", ".join(self._registry.tasks)
             raise ConfigurationError(

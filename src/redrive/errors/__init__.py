@@ -336,24 +336,25 @@ class Cancel(Signal):
         self.why = why
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class or a list
-    """Load the errors of durable work at the first use of one."""
-    durable = import_module("redrive.errors.durable")
-    if name == "__all__":
-        # The tree above is the list; a test compares them.
-        return sorted(name for name, kind in {**globals(), **vars(durable)}.items() if _is_error(kind))
-    try:
-        found = globals()[name] = getattr(durable, name)
-    except AttributeError:
-        message = f"module 'redrive.errors' has no attribute {name!r}"
-        raise AttributeError(message) from None
-    return found
-
-
 def _is_error(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseException) and kind.__module__ == __name__
 
 
-def __dir__() -> list[str]:
-    """Return the names of all errors, loaded or not."""
-    return [*__getattr__("__all__")]
+if not TYPE_CHECKING:  # type checkers report a name that the package does not have
+
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class or a list
+        """Load the errors of durable work at the first use of one."""
+        durable = import_module("redrive.errors.durable")
+        if name == "__all__":
+            # The tree above is the list; a test compares them.
+            return sorted(name for name, kind in {**globals(), **vars(durable)}.items() if _is_error(kind))
+        try:
+            found = globals()[name] = getattr(durable, name)
+        except AttributeError:
+            message = f"module 'redrive.errors' has no attribute {name!r}"
+            raise AttributeError(message) from None
+        return found
+
+    def __dir__() -> list[str]:
+        """Return the names of all errors, loaded or not."""
+        return [*__getattr__("__all__")]

@@ -308,6 +308,7 @@ class CancelRequested(FlowInterrupt):
 
 
 # The names of exceptions are stored, in policies and in the history of jobs.
+_kind: object = None
 for _kind in [*vars().values()]:
     if isinstance(_kind, type) and _kind.__module__ == __name__:
         _kind.__module__ = "redrive.errors"

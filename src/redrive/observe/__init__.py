@@ -175,13 +175,15 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
-    """Load a public name at its first use: a call that emits nothing needs none of them."""
-    if name not in __all__:
-        raise AttributeError(f"module 'redrive.observe' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # type checkers report a name that the package does not have
 
-    home = next((home for start, home in _HOMES.items() if name.startswith(start)), "")
-    home = home or ("measures" if name == "Bounded" else "sinks")
-    value = globals()[name] = getattr(import_module(f"redrive.observe.{home}"), name)
-    return value
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+        """Load a public name at its first use: a call that emits nothing needs none of them."""
+        if name not in __all__:
+            raise AttributeError(f"module 'redrive.observe' has no attribute {name!r}")
+        from importlib import import_module
+
+        home = next((home for start, home in _HOMES.items() if name.startswith(start)), "")
+        home = home or ("measures" if name == "Bounded" else "sinks")
+        value = globals()[name] = getattr(import_module(f"redrive.observe.{home}"), name)
+        return value

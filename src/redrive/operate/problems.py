@@ -41,7 +41,7 @@ def problem_type(_: Site, request: Request) -> Generator[Any, Any, Page]:
 
 def kinds() -> tuple[type[RedriveError], ...]:
     """Return the kinds of problems: the errors of redrive."""
-    found = (getattr(errors, name) for name in errors.__all__)
+    found = (getattr(errors, name) for name in dir(errors))
     return tuple(each for each in found if issubclass(each, RedriveError))
 
 

@@ -234,7 +234,9 @@ class Run(Generic[R]):
         return await self._app.store.arun(self._cancel(why, actor))
 
     def _cancel(self, why: str | None, actor: str | None) -> Operation[bool]:
-        return manage.cancel(self.workflow, self.id, why=why, actor=actor or self._app.actor, now=self._app.now())
+        return manage.cancel(
+            self.workflow, self.id, why=why, actor=actor or self._app.default_actor, now=self._app.now()
+        )
 
     def pause(self, why: str | None = None, *, until: datetime | None = None, actor: str | None = None) -> None:
         """Let the run take no new step.
@@ -266,7 +268,7 @@ class Run(Generic[R]):
             self.workflow,
             self.id,
             until=None if until is None else checked_instant(until, "run.pause(until=)", self._app.now()),
-            actor=actor or self._app.actor,
+            actor=actor or self._app.default_actor,
             now=self._app.now(),
             **({} if why is None else {"why": why}),
         )
@@ -285,7 +287,7 @@ class Run(Generic[R]):
         return await self._app.store.arun(self._resume(actor))
 
     def _resume(self, actor: str | None) -> Operation[bool]:
-        return manage.resume(self.workflow, self.id, actor=actor or self._app.actor, now=self._app.now())
+        return manage.resume(self.workflow, self.id, actor=actor or self._app.default_actor, now=self._app.now())
 
     def fork(self, from_step: str | None = None, *, id: str | None = None, actor: str | None = None) -> Run[R]:
         """Start a new run with the arguments of this one and its recorded steps before one of them.
@@ -316,7 +318,7 @@ class Run(Generic[R]):
             checked_text(id, "run.fork(): the id")
         found = yield self._timeline()
         before = path_of(found, from_step)
-        sources, by = {self.id: id}, actor or self._app.actor
+        sources, by = {self.id: id}, actor or self._app.default_actor
         (started,) = yield start.fork(self.workflow, sources, before=before, actor=by, now=self._app.now())
         return Run(self._app, self.workflow, started.id, job_id=started.job_id)
 
@@ -356,7 +358,7 @@ class Run(Generic[R]):
             path,
             write_result(value),
             limit=self._app.max_payload,
-            actor=actor or self._app.actor,
+            actor=actor or self._app.default_actor,
             now=self._app.now(),
         )
 

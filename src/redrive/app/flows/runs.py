@@ -171,7 +171,7 @@ class Runs:
         for (workflow, before), group in groups.items():
             sources: dict[str, str | None] = {each.id: None for each in group}
             # Each group is a transaction of its own; together they keep the rate.
-            apart, by = spacing * len(groups), actor or self._app.actor
+            apart, by = spacing * len(groups), actor or self._app.default_actor
             started = yield start.fork(workflow, sources, before=before, spacing=apart, actor=by, now=self._app.now())
             for id, new in zip(sources, started, strict=True):
                 made[workflow, id] = Run(self._app, workflow, new.id, job_id=new.job_id)

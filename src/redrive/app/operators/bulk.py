@@ -90,7 +90,7 @@ class BulkOperations:
 
     def _start(self, found: BulkPreview, rate: str | None, actor: str | None) -> Operation[BulkOperation]:
         speed = None if rate is None else Rate.parse(rate)
-        return bulk.start(found, rate=speed, actor=actor or self._app.actor, now=self._app.now())
+        return bulk.start(found, rate=speed, actor=actor or self._app.default_actor, now=self._app.now())
 
     def get(self, number: int) -> BulkOperation:
         """Read a bulk operation.
@@ -136,11 +136,13 @@ class BulkOperations:
             OperationNotFound: there is none with this id.
             IllegalMove: it does not run.
         """
-        return self._app.store.run(bulk.stop(number, actor=actor or self._app.actor, now=self._app.now()))
+        return self._app.store.run(bulk.stop(number, actor=actor or self._app.default_actor, now=self._app.now()))
 
     async def astop(self, number: int, *, actor: str | None = None) -> BulkOperation:
         """End a bulk operation; see `stop`."""
-        return await self._app.store.arun(bulk.stop(number, actor=actor or self._app.actor, now=self._app.now()))
+        return await self._app.store.arun(
+            bulk.stop(number, actor=actor or self._app.default_actor, now=self._app.now())
+        )
 
     def undo(self, number: int, *, actor: str | None = None) -> BulkOperation:
         """Start a bulk operation that takes a redrive or a cancel back, and return it. One that runs is stopped first.
@@ -153,11 +155,13 @@ class BulkOperations:
             OperationNotFound: there is none with this id.
             IllegalMove: it cannot be undone, or is undone already.
         """
-        return self._app.store.run(bulk.undo(number, actor=actor or self._app.actor, now=self._app.now()))
+        return self._app.store.run(bulk.undo(number, actor=actor or self._app.default_actor, now=self._app.now()))
 
     async def aundo(self, number: int, *, actor: str | None = None) -> BulkOperation:
         """Start a bulk operation that takes another one back; see `undo`."""
-        return await self._app.store.arun(bulk.undo(number, actor=actor or self._app.actor, now=self._app.now()))
+        return await self._app.store.arun(
+            bulk.undo(number, actor=actor or self._app.default_actor, now=self._app.now())
+        )
 
     # ------------------------------------------------------------------------------------------------ carrying out
 

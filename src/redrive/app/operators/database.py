@@ -114,7 +114,7 @@ class Database:
         # A worker does not load what only its operators use.
         from redrive.app.operators.erasure import erasing
 
-        return erasing(self._app, value, actor or self._app.actor, dry_run=dry_run)
+        return erasing(self._app, value, actor or self._app.default_actor, dry_run=dry_run)
 
     def diagnose(self, *, app: str = "APP") -> tuple[Diagnosis, ...]:
         """Return the state of the database, its schema, its clock and its workers, and what to do, as `redrive doctor`.

@@ -119,7 +119,7 @@ class Jobs:
 
     def _cancel(self, where: Filter, why: str | None, actor: str | None) -> Procedure[tuple[int, ...]]:
         def change(batch: Filter) -> Procedure[BulkResult]:
-            by, now = actor or self._app.actor, self._app.now()
+            by, now = actor or self._app.default_actor, self._app.now()
             done: BulkResult = yield admin.cancel_all(batch, why=why, actor=by, now=now)
             if done.ids and heard("redrive.jobs", INFO):
                 from redrive.app.events import emit_cancelled
@@ -190,7 +190,7 @@ class Jobs:
                 queue=queue,
                 spacing=spacing,
                 first_after=spacing * len(ids),
-                actor=actor or self._app.actor,
+                actor=actor or self._app.default_actor,
                 now=self._app.now(),
             )
             ids += done.ids
@@ -224,7 +224,7 @@ class Jobs:
         return await arun(self._app.store, self._repolicy(checked_filter(where), actor, dry_run=dry_run))
 
     def _repolicy(self, where: Filter, actor: str | None, *, dry_run: bool) -> Procedure[BulkResult]:
-        policies, by, now = self._app.policies(), actor or self._app.actor, self._app.now()
+        policies, by, now = self._app.policies(), actor or self._app.default_actor, self._app.now()
 
         def change(batch: Filter) -> Procedure[BulkResult]:
             done: BulkResult = yield redriving.repolicy(batch, policies, dry_run=dry_run, actor=by, now=now)
@@ -259,7 +259,7 @@ class Jobs:
 
     def _delete(self, where: Filter, actor: str | None, *, dry_run: bool) -> Procedure[BulkResult]:
         def change(batch: Filter) -> Procedure[BulkResult]:
-            by, now = actor or self._app.actor, self._app.now()
+            by, now = actor or self._app.default_actor, self._app.now()
             done: BulkResult = yield deleting.delete(batch, dry_run=dry_run, actor=by, now=now)
             return done
 
@@ -301,7 +301,7 @@ class Jobs:
             if not page.entries or dry_run:
                 return BulkResult(tuple(entry.job.id for entry in page.entries), page.kept, page.last_id)
             yield functools.partial(archives.write, to, page.entries)
-            by = actor or self._app.actor
+            by = actor or self._app.default_actor
             done: BulkResult = yield deleting.archived(page, where, archives.name(to), actor=by)
             return done
 

@@ -178,10 +178,10 @@ class Queue:
         return after
 
     def _change(self, change: QueueChange, actor: str | None) -> Operation[QueueSettings]:
-        return queues.change(self.name, change, actor=actor or self._app.actor, now=self._app.now())
+        return queues.change(self.name, change, actor=actor or self._app.default_actor, now=self._app.now())
 
     def _forget(self, actor: str | None) -> Operation[None]:
-        return queues.forget(self.name, actor=actor or self._app.actor, now=self._app.now())
+        return queues.forget(self.name, actor=actor or self._app.default_actor, now=self._app.now())
 
 
 class Queues:

@@ -93,7 +93,7 @@ class Refreshes:
 
     def triggering(self, name: str, key: str, actor: str | None) -> Operation[MoveResult]:
         """Start an attempt of an item, as the operation of both methods."""
-        by, now = actor or self._app.actor, self._app.now()
+        by, now = actor or self._app.default_actor, self._app.now()
         return manage.trigger(name, checked_key(key), rng.roll(), actor=by, now=now)
 
     def pause(self, name: str, key: str, *, actor: str | None = None) -> MoveResult:
@@ -106,7 +106,7 @@ class Refreshes:
 
     def pausing(self, name: str, key: str, actor: str | None) -> Operation[MoveResult]:
         """Pause an item, as the operation of both methods."""
-        return manage.pause(name, checked_key(key), actor=actor or self._app.actor, now=self._app.now())
+        return manage.pause(name, checked_key(key), actor=actor or self._app.default_actor, now=self._app.now())
 
     def resume(self, name: str, key: str, *, actor: str | None = None) -> MoveResult:
         """End the pause of an item; see `redrive.Refresh.resume`."""
@@ -118,7 +118,7 @@ class Refreshes:
 
     def resuming(self, name: str, key: str, actor: str | None) -> Operation[MoveResult]:
         """Resume an item, as the operation of both methods."""
-        by, now = actor or self._app.actor, self._app.now()
+        by, now = actor or self._app.default_actor, self._app.now()
         return manage.resume(name, checked_key(key), rng.roll(), actor=by, now=now)
 
 

@@ -270,7 +270,7 @@ class Schedules:
         return await self._app.store.arun(_occurrences(name, before, limit))
 
     def _by(self, actor: str | None) -> str:
-        return actor or self._app.actor
+        return actor or self._app.default_actor
 
 
 def _occurrences(name: str, before: datetime | None, limit: int) -> Operation[tuple[Occurrence, ...]]:

@@ -253,7 +253,7 @@ class Job(Generic[R]):
     def cancelling(self, why: str | None, actor: str | None) -> Procedure[bool]:
         """Cancel the job, as the procedure of both methods."""
         number = yield from self._committed_id()
-        done: bool = yield admin.cancel(number, why=why, actor=actor or self._app.actor, now=self._app.now())
+        done: bool = yield admin.cancel(number, why=why, actor=actor or self._app.default_actor, now=self._app.now())
         if done and heard("redrive.jobs", INFO):
             from redrive.app.events import emit_cancelled
 
@@ -275,7 +275,7 @@ class Job(Generic[R]):
 
     def _retry(self, actor: str | None) -> Procedure[None]:
         number = yield from self._committed_id()
-        yield redriving.retry(number, actor=actor or self._app.actor, now=self._app.now())
+        yield redriving.retry(number, actor=actor or self._app.default_actor, now=self._app.now())
 
     def skip(self, *, actor: str | None = None) -> bool:
         """Let the jobs pass that this dead job of an ordered queue blocks; it stays dead.
@@ -294,4 +294,4 @@ class Job(Generic[R]):
 
     def _skip(self, actor: str | None) -> Procedure[bool]:
         number = yield from self._committed_id()
-        return bool((yield admin.skip(number, actor=actor or self._app.actor, now=self._app.now())))
+        return bool((yield admin.skip(number, actor=actor or self._app.default_actor, now=self._app.now())))

@@ -137,7 +137,7 @@ class Topics:
             keep_for=None if keep_for is None else span(keep_for, "keep_for"),
             keep_bytes=keep_bytes,
             force=force,
-            actor=actor or self._app.actor,
+            actor=actor or self._app.default_actor,
             now=self._app.now(),
         )
 
@@ -149,8 +149,8 @@ class Topics:
         Returns:
             The shards as they were, each with the first event that is delivered; None if there is none.
         """
-        return self._app.store.run(cluster.rebase(actor=actor or self._app.actor, now=self._app.now()))
+        return self._app.store.run(cluster.rebase(actor=actor or self._app.default_actor, now=self._app.now()))
 
     async def arebase(self, *, actor: str | None = None) -> tuple[tuple[Shard, int | None], ...]:
         """Repair the cursors after a restore; see `rebase`."""
-        return await self._app.store.arun(cluster.rebase(actor=actor or self._app.actor, now=self._app.now()))
+        return await self._app.store.arun(cluster.rebase(actor=actor or self._app.default_actor, now=self._app.now()))
