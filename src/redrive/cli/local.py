@@ -59,7 +59,7 @@ def perform(app: Desk, words: str, given: Mapping[str, Any], *, actor: str | Non
     request = Request(
         asked.row.method,
         asked.path,
-        User(actor or loaded.actor, Role.OPERATE),
+        User(actor or loaded.default_actor, Role.OPERATE),
         query={} if is_action else asked.query,
         form={name: as_text(value) for name, value in asked.values.items()} if is_action else {},
         places=asked.places,
