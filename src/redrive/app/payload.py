@@ -47,6 +47,9 @@ from redrive.app.types import (
 )
 from redrive.engine.records import ENCODED
 from redrive.errors import PayloadEncoded, PayloadError, TaskDefinitionError
+from redrive.observe.logs import logger
+
+_log = logger("redrive.jobs")
 
 _NOTHING = (Pending, typing.NoReturn, typing.Never)
 """Return annotations without a type of the result."""
@@ -502,6 +505,7 @@ class Returns:
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
+        self._warned = False
 
     @cached_property
     def hint(self) -> Any:
@@ -557,10 +561,16 @@ class Returns:
             arrived = decoder.decode(text)
         except Exception as error:
             raise self._unlike(f"the result {_cut(text.decode())}", error, value) from error
-        found = find_loss(self.hint, text, arrived) if self._loses else None
-        if found is not None:
-            raise PayloadError(f"the result would not arrive as -> {type_name(self.hint)}: {found}")
+        if self._loses and not self._warned:
+            self._warn(find_loss(self.hint, text, arrived))
         return raw
+
+    # The function has done its work, which an error would not undo; and what is stored has all of it.
+    def _warn(self, found: Loss | None) -> None:
+        if found is not None:
+            self._warned = True
+            where = f"{self._signature.name}: the result is stored as it is, and who reads it does not get all of it"
+            _log.warning("%s, as -> %s: %s. This is logged once", where, type_name(self.hint), found)
 
     def read(self, raw: bytes | None) -> Any:
         """Read a stored result; raise `PayloadError` if it does not match the present annotation."""
