@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -535,6 +536,36 @@ def test_a_thread_that_outlives_the_attempt_is_refused(app: App, ends: str):
     threads[0].join()
 
     assert (2, (0, 0)) == (len(errors), counts(app))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
+@pytest.mark.parametrize("way", [lambda call: call(), _by_thread], ids=["directly", "by a thread"])
+@lending
+def test_a_forked_child_of_a_handler_writes_by_itself(app: App, way: Callable[[Callable[[], object]], None]):
+    """The end of the attempt does not write what is added in another process, so that the child writes at once."""
+    mail, paid = parts(app)
+    statuses: list[int] = []
+
+    def fork() -> None:
+        child = os.fork()
+        if not child:
+            status = 1
+            with contextlib.suppress(BaseException):
+                mail.enqueue(1)
+                paid.publish(1)
+                status = 0
+            os._exit(status)
+        statuses.append(os.waitpid(child, 0)[1])
+
+    @app.task
+    def order() -> None:
+        way(fork)
+        raise ValueError("no")
+
+    order.enqueue()
+    drain(app)
+
+    assert ([0], (1, 1)) == (statuses, counts(app))
 
 
 @lending

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -114,3 +115,13 @@ def joined(app: Owner) -> Effects | None:
 
 #: The effects of the attempt that runs in this context; None outside of a handler.
 CURRENT: ContextVar[Effects | None] = ContextVar("redrive_effects", default=None)
+
+
+def _forget() -> None:
+    CURRENT.set(None)
+
+
+# What a handler's child process adds would never be written. It writes by itself instead, as one that is spawned does.
+# Windows has no fork.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
