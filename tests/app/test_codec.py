@@ -419,6 +419,7 @@ def test_a_document_that_is_decoded_to_another_type_holds_only_its_job(
     assert ["a", "b"] == [job.result(timeout=0) for job in good]
     assert Hold.BAD_PAYLOAD is bad.refresh().record.hold
     assert "its decode() fails, as the log says" in str(bad.record.note)
+    assert "object at 0x" not in caplog.text
     assert f"(Confused) cannot decode a stored document (decode() returned {type(decoded).__name__}, and" in caplog.text
     app.close()
 

@@ -61,11 +61,6 @@ def test_options_add_up(send):
     ("wrong", "message"),
     [
         ({"key_until": "finish"}, "key_until is 'start' or 'end', not 'finish'"),
-        (
-            {"on_conflict": "existing", "key": None},
-            "on_conflict= is about jobs of one key, and there is none: give key=",
-        ),
-        ({"key_until": "start", "key": None}, "key_until= is about jobs of one key, and there is none: give key="),
         ({"on_conflict": "bounce"}, "on_conflict is 'raise' or 'existing', not 'bounce'"),
     ],
 )
@@ -73,6 +68,16 @@ def test_an_unknown_option_value_is_refused(send, wrong, message):
     """Unknown words are refused in options()."""
     with pytest.raises(ConfigurationError, match=message):
         send.options(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"on_conflict": "existing"}, {"key_until": "start"}])
+def test_the_rules_of_a_key_need_a_key(send, wrong):
+    """They may be given before the key; a job without one is refused."""
+    calls = send.options(**wrong)
+    with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))}= is about jobs of one key, and there is none"):
+        calls.enqueue("ann")
+
+    assert calls.options(key="u").enqueue("ann").record.key == "u"
 
 
 @pytest.mark.parametrize("key", ["", lambda to: "", lambda to: 7], ids=["empty", "makes empty", "makes 7"])

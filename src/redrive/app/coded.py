@@ -26,6 +26,7 @@ from redrive.errors import CodecError
 from redrive.observe import logs
 from redrive.stores.query import Compound, Operation, Query, Rows, Statements
 from redrive.stores.store import AsyncStoreTransaction, Store, StoreTransaction
+from redrive.stores.urls import redacted
 
 _log = logs.logger("redrive.stores")
 
@@ -188,7 +189,7 @@ class CodedStore:
             _log.warning(
                 "%s: the codec of the app (%s) cannot decode a stored document (%s); jobs with such documents wait "
                 "for a process that can. This is logged once",
-                self._store,
+                redacted(self._store.url),
                 self._name,
                 why,
             )

@@ -40,6 +40,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=StrEnum)
 
+# What a key stands for where nothing else is given.
+_UNTIL, _CONFLICT = KeyUntil.END, OnConflict.RAISE
+
 # Attempts of a policy whose waits need not be added up if each is short.
 _FEW = 100
 
@@ -56,8 +59,8 @@ class Options(msgspec.Struct, frozen=True):
     delay: timedelta = timedelta(0)
     partition: Name | None = None
     key: Name | None = None
-    key_until: KeyUntil = KeyUntil.END
-    on_conflict: OnConflict = OnConflict.RAISE
+    key_until: KeyUntil = _UNTIL
+    on_conflict: OnConflict = _CONFLICT
     idempotency_key: Name | None = None
     #: The longest time from the first debounced call to the due time.
     latest: timedelta | None = None
@@ -172,11 +175,6 @@ class Enqueuer(Generic[P, R]):
             idempotency_key=now.idempotency_key if idempotency_key is None else idempotency_key,
             immediate=now.immediate if immediate is None else immediate,
         )
-        if changed.key is None and (on_conflict is not None or key_until is not None):
-            name = "on_conflict" if on_conflict is not None else "key_until"
-            raise ConfigurationError(
-                f'{self.name}: {name}= is about jobs of one key, and there is none: give key="invoice-7", too'
-            )
         return Enqueuer(self.app, self.name, self.signature, changed)
 
     def debounce(self, key: Name, *, quiet: Duration, at_most: Duration) -> Enqueuer[P, R]:
@@ -338,6 +336,11 @@ class Enqueuer(Generic[P, R]):
             from redrive.vocabulary import unknown_argument
 
             raise unknown_argument(error, unknown, task=self.name) from error.__cause__
+        if options.key is None and (options.on_conflict is not _CONFLICT or options.key_until is not _UNTIL):
+            name = "on_conflict" if options.on_conflict is not _CONFLICT else "key_until"
+            raise ConfigurationError(
+                f'{self.name}: {name}= is about jobs of one key, and there is none: give key="invoice-7", too'
+            )
         if options.key is not None or options.idempotency_key is not None or options.partition is not None:
             new = self._named(new, args, kwargs)
         return self.announced(new) if self.app.hooks.enqueue else new
