@@ -96,7 +96,7 @@ def test_groups_are_muted_and_unmuted(redrive, failed: App):
     assert f"group {name} is not muted any more\n" == redrive("errors", "unmute", "shop:app", name).out
     assert "muted" not in redrive("errors", "show", "shop:app", name).out
     assert ["unmute", "mute", "mute"] == [each.action for each in failed.database.audit()]
-    assert {failed.actor} == {each.actor for each in failed.database.audit()}
+    assert {failed.default_actor} == {each.actor for each in failed.database.audit()}
 
 
 @pytest.mark.parametrize(

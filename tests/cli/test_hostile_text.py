@@ -159,7 +159,7 @@ def hostile(
     import hostile
 
     app = hostile.app
-    monkeypatch.setattr(type(app), "actor", EVIL)
+    monkeypatch.setattr(type(app), "default_actor", EVIL)
     hostile.charge.options(priority=0).enqueue(EVIL)
     hostile.dies.options(priority=0).enqueue(EVIL)
     hostile.prices.track(EVIL, EVIL)

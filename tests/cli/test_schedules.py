@@ -475,7 +475,7 @@ def test_crons_without_the_arguments_of_the_task_are_refused(market: ModuleType,
     """Arguments are checked at the creation, and not first in the job."""
     text = redrive("schedules", "create", "market:app", "acme", "@daily", "tell")
 
-    assert (2, "redrive: tell: the arguments do not match") == (text.status, text.err[:41])
+    assert (2, "redrive: tell: argument 'tenant' is missing") == (text.status, text.err[:43])
     assert () == market.app.schedules.select()
 
 

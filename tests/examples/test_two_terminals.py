@@ -87,6 +87,7 @@ def _free() -> int:
 def _bare(line: str) -> str:
     """Return a line without what differs each time: numbers, units of times, the names of machines."""
     line = re.sub(r"\(\S+:\d+\)", "(machine)", line)
+    line = re.sub(r"sqlite:////\S+/", "sqlite:////", line)
     line = re.sub(r"\d{4}-\d\d-\d\d \S+( UTC)?", "T", line)
     return re.sub(r"\s+", " ", re.sub(r"[\d.]+(ms|s)?\b", "N", line)).strip()
 

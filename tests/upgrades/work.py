@@ -21,7 +21,7 @@ TROUBLE: set[str] = set()
 LEDGER: list[str] = []
 """The effects of this process, if ``UPGRADE_LEDGER`` names no file."""
 
-BREAKER = redrive.retrying.breaker("bank", redrive.retrying.BreakerSettings(volume_threshold=3, error_threshold=50))
+BREAKER = redrive.retrying.breaker("ledger", redrive.retrying.BreakerSettings(volume_threshold=3, error_threshold=50))
 
 app.queue("limited", concurrency=1)
 app.queue("rated", rate="1/1h")
@@ -67,7 +67,7 @@ def rescue(request: redrive.CatchRequest[str]) -> None:
     act(f"rescue {request.request}")
 
 
-@app.task(retry=redrive.Policy.parse("1 1s").with_(breaker="bank"))
+@app.task(retry=redrive.Policy.parse("1 1s").with_(breaker="ledger"))
 def pay(name: str) -> str:
     """Call a service behind a circuit breaker."""
     return act(name)

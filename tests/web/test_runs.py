@@ -147,6 +147,7 @@ def test_named_steps_are_shown_in_the_order_of_their_ends(app: redrive.App, clie
     run = tasks.start(id="t")
     drain(app, within="1m")
     assert any(each["text"].startswith("pause: sleeps until") for each in client.read("/runs/tasks/t")["events"])
+    app.clock.advance("1m")
     run.signal("answer", 3)
     drain(app)
     lanes = client.read("/runs/tasks/t")["lanes"][1:]

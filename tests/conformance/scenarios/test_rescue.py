@@ -108,7 +108,13 @@ def test_the_work_of_a_pass_depends_on_its_budget_only(app, clock, work):
 def test_a_pass_reads_no_further_than_its_budget(app):
     """Sweeps read an index in its order, without sorting, so that they can stop at their budget."""
     plan = execute(
-        app, f"EXPLAIN QUERY PLAN {loader.statements('sqlite')['lost']}", now=0, grace=0, every=None, budget=100
+        app,
+        f"EXPLAIN QUERY PLAN {loader.statements('sqlite')['lost']}",
+        now=0,
+        limit_for=0,
+        grace=0,
+        every=None,
+        budget=100,
     )
 
     assert ["SCAN job USING INDEX redrive_jobs_running"] == [step[3] for step in plan if " job " in step[3]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from celery import _state
 
 from tests.contrib.celery.rig.rabbitmq import RabbitServer
 from tests.contrib.celery.rig.workers import Shop
@@ -13,6 +14,13 @@ from tests.debian import needed, program
 
 SWEEP = '{"visibility_timeout": 4, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}'
 """Options of Redis: a message that is not acknowledged within 4 s is delivered again; Redis looks each second."""
+
+
+@pytest.fixture(autouse=True)
+def own_tasks(monkeypatch: pytest.MonkeyPatch):
+    """Leave out the tasks that other tests, and pages of the documentation, share with each app of this process."""
+    finalizers = {each for each in _state._on_app_finalizers if each.__module__ == "celery.app.builtins"}
+    monkeypatch.setattr(_state, "_on_app_finalizers", finalizers)
 
 
 @pytest.fixture(scope="session")

@@ -188,7 +188,10 @@ CASES = {
         enqueued,
     ),
     "cancel many": WriteCase(
-        lambda f: f.far.jobs.cancel(Filter(task="note")), None, lambda f: f.state() is State.CANCELLED, enqueued
+        lambda f: f.far.jobs.cancel(Filter(task="note", limit=9)),
+        None,
+        lambda f: f.state() is State.CANCELLED,
+        enqueued,
     ),
     "retry": WriteCase(
         lambda f: f.far.job(f.memory.id).retry(),
@@ -197,7 +200,7 @@ CASES = {
         dead,
     ),
     "redrive": WriteCase(
-        lambda f: f.far.jobs.redrive(Filter(task="broken")), None, lambda f: f.state() is State.READY, dead
+        lambda f: f.far.jobs.redrive(Filter(task="broken", limit=9)), None, lambda f: f.state() is State.READY, dead
     ),
     "answer": WriteCase(
         lambda f: f.far.fail(token(f), "no"),
