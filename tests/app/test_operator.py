@@ -264,3 +264,16 @@ def test_the_retention_of_a_task_defaults_to_that_of_its_app(app: App):
     spans = {name: keep.ended for name, keep in app.keeps().items()}
     assert {"ordinary": timedelta(days=7), "long": timedelta(days=30), "always": None} == spans
     assert {None} == {keep.dead for keep in app.keeps().values()}
+
+
+def test_a_filter_with_a_task_that_nothing_has_is_logged(app: App, caplog: pytest.LogCaptureFixture):
+    """The name may be misspelled; a task of the app, and one of stored jobs alone, are known."""
+    app.task(name="work")(lambda: None)
+    app.named("old").enqueue()
+    for name in ("work", "old"):
+        app.jobs.cancel(Filter(task=name))
+    assert [] == caplog.messages
+    app.jobs.redrive(Filter(task="wrok"))
+    app.jobs.count(Filter(task="wrok", limit=3))
+
+    assert ["no task and no job is named wrok; tasks: work"] * 2 == caplog.messages

@@ -478,7 +478,7 @@ class App(Declarations):
         return self
 
     def close(self) -> None:
-        """Finish what is queued and close the database. A later use opens it again."""
+        """Finish what is queued and close the database; one in memory ends with that. A later use opens it again."""
         with self._lock:
             if self._store is not None:
                 self._store.close()

@@ -17,9 +17,12 @@ from redrive.engine.keys import idempotency_key
 from redrive.engine.queue import Rate
 from redrive.engine.records import Filter, JobRecord, Stats
 from redrive.observe.listeners import INFO, heard
+from redrive.observe.logs import logger
 from redrive.seams import spelled
 from redrive.stores.operations import admin, deleting, jobs, redriving
 from redrive.stores.operations.admin import BulkResult
+
+_log = logger("redrive.jobs")
 
 
 class Jobs:
@@ -65,7 +68,7 @@ class Jobs:
             last = found[-1].id if len(found) == batch.limit else None
             return BulkResult(tuple(job.id for job in found), last_id=last)
 
-        return len((yield from _in_batches(where, read)).ids)
+        return len((yield from self._in_batches(where, read)).ids)
 
     def stats(self, *, after_id: int = 0, task: str | None = None) -> Stats:
         """Count jobs by state: all, those with an id above ``after_id``, or those of one task.
@@ -127,7 +130,7 @@ class Jobs:
                 emit_cancelled((yield admin.select(Filter(ids=done.ids, limit=len(done.ids), oldest_first=True))))
             return done
 
-        return (yield from _in_batches(where, change)).ids
+        return (yield from self._in_batches(where, change)).ids
 
     @spelled("app.jobs.redrive")
     def redrive(
@@ -177,7 +180,7 @@ class Jobs:
     ) -> Procedure[BulkResult]:
         """Start dead or cancelled jobs again, as the procedure of both methods."""
         where, spacing = checked_filter(where), timedelta(0) if rate is None else Rate.parse(rate).spacing
-        where = yield from _bounded(where)
+        where = yield from self._bounded(where)
         if dry_run:
             rehearsed: BulkResult = yield redriving.dry_run(where)
             return rehearsed
@@ -230,7 +233,7 @@ class Jobs:
             done: BulkResult = yield redriving.repolicy(batch, policies, dry_run=dry_run, actor=by, now=now)
             return done
 
-        return _in_batches(where, change)
+        return self._in_batches(where, change)
 
     @spelled("app.jobs.delete")
     def delete(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> BulkResult:
@@ -263,7 +266,7 @@ class Jobs:
             done: BulkResult = yield deleting.delete(batch, dry_run=dry_run, actor=by, now=now)
             return done
 
-        return _in_batches(where, change)
+        return self._in_batches(where, change)
 
     def archive(self, where: Filter, to: Archive, *, dry_run: bool = False, actor: str | None = None) -> BulkResult:
         """Write ended jobs to an archive, and delete them.
@@ -305,30 +308,35 @@ class Jobs:
             done: BulkResult = yield deleting.archived(page, where, archives.name(to), actor=by)
             return done
 
-        return _in_batches(where, change)
+        return self._in_batches(where, change)
 
+    # ---------------------------------------------------------------- batches
 
-def _in_batches(where: Filter, change: Callable[[Filter], Procedure[BulkResult]]) -> Procedure[BulkResult]:
-    """Change the jobs of a filter batch by batch, and return the results of all as one."""
-    where = yield from _bounded(where)
-    ids: list[int] = []
-    kept: list[tuple[int, str]] = []
-    after: int | None = where.after_id
-    left = where.most
-    while after is not None and left > 0:
-        batch = replace(where, after_id=after, limit=min(BATCH, left))
-        done = yield from change(batch)
-        ids += done.ids
-        kept += done.kept
-        after = done.last_id
-        left -= batch.most
-    return BulkResult(tuple(ids), tuple(kept), after)
+    def _in_batches(self, where: Filter, change: Callable[[Filter], Procedure[BulkResult]]) -> Procedure[BulkResult]:
+        """Change the jobs of a filter batch by batch, and return the results of all as one."""
+        where = yield from self._bounded(where)
+        ids: list[int] = []
+        kept: list[tuple[int, str]] = []
+        after: int | None = where.after_id
+        left = where.most
+        while after is not None and left > 0:
+            batch = replace(where, after_id=after, limit=min(BATCH, left))
+            done = yield from change(batch)
+            ids += done.ids
+            kept += done.kept
+            after = done.last_id
+            left -= batch.most
+        return BulkResult(tuple(ids), tuple(kept), after)
 
-
-def _bounded(where: Filter) -> Procedure[Filter]:
-    """Return the filter of an operation in batches, which ends although jobs are enqueued meanwhile."""
-    wanted = where.for_changes()
-    if where.limit is not None:
-        return wanted
-    newest: tuple[JobRecord, ...] = yield admin.select(Filter(limit=1))
-    return replace(wanted, before_id=min(where.before_id, newest[0].id + 1 if newest else 1))
+    def _bounded(self, where: Filter) -> Procedure[Filter]:
+        """Return the filter of an operation in batches, which ends although jobs are enqueued meanwhile."""
+        wanted = where.for_changes()
+        if where.task is not None and self._app.find(where.task) is None:
+            stored = yield admin.select(Filter(task=where.task, limit=1))
+            if not stored:
+                known = ", ".join(sorted(self._app.tasks)) or "none"
+                _log.warning("no task and no job is named %s; tasks: %s", where.task, known)
+        if where.limit is not None:
+            return wanted
+        newest: tuple[JobRecord, ...] = yield admin.select(Filter(limit=1))
+        return replace(wanted, before_id=min(where.before_id, newest[0].id + 1 if newest else 1))
