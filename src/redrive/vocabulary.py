@@ -96,6 +96,7 @@ _INSTEAD = {
     "crontab cron schedule repeat run_every": '@app.cron("*/5 * * * *") runs a function on a schedule',
     "depends_on link on_success pipeline_target chain": "@app.workflow() calls one step after the other",
     "args kwargs arguments": "the arguments of the function go to enqueue(...)",
+    "clock time_source sleep": "a test has `with redrive.testing.using(clock=VirtualClock()):` around the call",
     "reraise": "the last exception of the function is always raised",
 }
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
 
-from redrive import App, Flow
+from redrive import App, Flow, retry
 from redrive.runtime import blocked_loop
 from redrive.runtime.blocked_loop import BlockedLoop
 from redrive.runtime.worker import Worker
+from redrive.testing import VirtualClock, using
 
 HOW = (
     "; await what it waits for (asyncio.sleep, an async client, asyncio.to_thread), or make the handler a def, which "
@@ -117,6 +119,10 @@ def test_the_body_of_a_workflow_is_named(app: App, looks: list[BlockedLoop], cap
 
     (text,) = logged(caplog)
     assert "task 'body' blocks it in " in text
+    assert text.endswith(
+        "; a body waits by flow.sleep() and works in its steps; a step awaits what it waits for, or is a def, "
+        "which runs in a thread"
+    )
 
 
 def test_a_handler_in_a_thread_blocks_nothing(app: App, looks: list[BlockedLoop], caplog: pytest.LogCaptureFixture):
@@ -132,3 +138,31 @@ def test_a_handler_in_a_thread_blocks_nothing(app: App, looks: list[BlockedLoop]
     run(app)
 
     assert [] == logged(caplog)
+
+
+def test_a_wait_of_a_retried_function_is_named_by_the_line_of_the_user(
+    app: App, looks: list[BlockedLoop], caplog: pytest.LogCaptureFixture
+):
+    """The line of the wrapper, which redrive makes, says nothing."""
+
+    class Blocking(VirtualClock):
+        """A clock whose waits keep the thread busy."""
+
+        def sleep(self, seconds: float) -> None:
+            """Wait in the thread of the caller."""
+            blocking(looks)
+
+    @retry("1 1s", on=ValueError)
+    def fail() -> None:
+        raise ValueError
+
+    @app.task
+    async def fetch() -> None:
+        with contextlib.suppress(ValueError), using(clock=Blocking()):
+            fail()
+
+    fetch.enqueue()
+    run(app)
+
+    (text,) = logged(caplog)
+    assert f"task 'fetch' blocks it in {__file__}, line " in text

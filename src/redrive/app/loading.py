@@ -29,10 +29,10 @@ Place: TypeAlias = tuple[str, int]
 VARIABLE = "REDRIVE_LOADING"
 """The environment variable with the name of the module that a command imports, while it does."""
 
-# The beginnings of files that are not the user's: those of this package, of the import system and of the standard
-# library; installed packages may be below the last one.
+# The beginnings of files that are not the user's: those of this package, of the import system, of the wrappers of
+# retried functions, and of the standard library; installed packages may be below the last one.
 _OWN = str(Path(__file__).parents[1]) + os.sep
-_STANDARD = ("<frozen", str(Path(os.__file__).parent) + os.sep)
+_STANDARD = ("<frozen", "<redrive.retry", str(Path(os.__file__).parent) + os.sep)
 
 
 class Refusal(Protocol):

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from redrive.app.app import App
+from redrive.app.flows.workflow import Workflow
 from redrive.app.loading import of_user
 from redrive.clock import SystemClock
 from redrive.engine.explain import span
@@ -26,6 +27,15 @@ from redrive.runtime.attempts import Attempts
 
 # Seconds without a turn of the event loop after which the log names what keeps it.
 NOTICED = 1.0
+
+_IN_HANDLER = (
+    "await what it waits for (asyncio.sleep, an async client, asyncio.to_thread), or make the handler a def, which "
+    "runs in a thread"
+)
+_IN_RUN = (
+    "a body waits by flow.sleep() and works in its steps; a step awaits what it waits for, or is a def, which runs "
+    "in a thread"
+)
 
 
 class BlockedLoop:
@@ -66,29 +76,28 @@ class BlockedLoop:
         if place is None:
             return
         where = f"{place[0]}, line {place[1]}"
-        culprit = self._culprit(running, frames)
-        known = culprit or where
+        name = self._culprit(running, frames)
+        known = name or where
         if known in self._told:
             return
         self._told.add(known)
+        is_run = name is not None and isinstance(self._app.find(name), Workflow)
         log.warning(
-            "the event loop has not run for %s, and no other handler goes on: %s blocks it in %s; await what it waits "
-            "for (asyncio.sleep, an async client, asyncio.to_thread), or make the handler a def, which runs in a "
-            "thread",
+            "the event loop has not run for %s, and no other handler goes on: %s blocks it in %s; %s",
             span(timedelta(seconds=blocked_for)),
-            culprit or "a function",
+            "a function" if name is None else f"task {name!r}",
             where,
+            _IN_RUN if is_run else _IN_HANDLER,
         )
 
     def _culprit(self, running: asyncio.Task[Any], frames: list[FrameType]) -> str | None:
         """Return the task of the attempt, or of the function, that runs in the loop."""
         claim = self._attempts.of_task(running)
         if claim is not None:
-            return f"task {claim.task!r}"
+            return claim.task
         codes = {each.f_code for each in frames}
         tasks = tuple(self._app.tasks.values())
-        name = next((each.name for each in tasks if getattr(each.function, "__code__", None) in codes), None)
-        return None if name is None else f"task {name!r}"
+        return next((each.name for each in tasks if getattr(each.function, "__code__", None) in codes), None)
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
