@@ -10,7 +10,6 @@ from __future__ import annotations
 from contextvars import Token
 from datetime import datetime
 
-from redrive.app.attempts.effects import CURRENT as EFFECTS
 from redrive.policy import Defer, History, Policy, Retry
 from redrive.policy.classify import is_coroutine_function
 from redrive.retrying.context import JOB, Job
@@ -39,12 +38,9 @@ class JobLayer:
 
     def repeats(self, error: Exception | None, result: object) -> bool:  # noqa: ARG002 - of the protocol
         """Return True if the job retries this error as its first failure."""
-        # A result that an inner call rejects is no failure of the job unless the handler returns it.
-        if error is None:
-            return False
-        effects = EFFECTS.get()
-        if not self.live or (effects is not None and not effects.is_open):
-            # The job does not get the failure.
+        # A result that an inner call rejects is no failure of the job unless the handler returns it. After the attempt
+        # the job gets no failure.
+        if error is None or not self.live:
             return False
         policy = self._policy.durable()
         if callable(policy.on) and is_coroutine_function(policy.on):

@@ -7,6 +7,7 @@ import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from redrive import forks
 from redrive.engine.origin import Effect
 from redrive.errors import LeaseLost
 
@@ -18,8 +19,7 @@ E = TypeVar("E", bound=Effect)
 NO_LOANS = (None, None)
 """The open transactions of a handler that has none."""
 
-
-_ADDING = threading.Lock()
+_ADDING = forks.hold(threading.Lock())
 
 
 class Owner(Protocol):
